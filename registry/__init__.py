@@ -7,7 +7,7 @@
 Stable names: from 0.2 the names in ``registry.__all__``, ``registry.features``, ``registry.slim``, ``registry.torch``
 and ``registry.errors``, their documented methods, attributes and arguments, error codes and exit codes follow
 semantic versioning: a release that breaks one of them raises MAJOR (before 1.0: MINOR). Everything else is internal
-and may change in any release, also names that can be imported without an underscore.
+and may change in any release, even if it can be imported under a name without an underscore.
 
 Names are loaded when they are first used, so ``import registry`` costs next to nothing.
 """
@@ -117,7 +117,7 @@ __all__ = [
     "split_for_process",
     "use_engine",
     "verify_webhook",
-    # registry.torch is not here: "from registry import *" has to work without torch
+    # registry.torch is not listed: "from registry import *" has to work without torch
 ]
 
 __getattr__, __dir__ = lazy_exports(

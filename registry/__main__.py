@@ -1,4 +1,4 @@
-"""``python -m registry``: the command line, where its script is not on PATH."""
+"""``python -m registry``: the command line, for when the ``registry`` script is not on PATH."""
 
 from registry.cli.main import main
 

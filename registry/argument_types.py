@@ -1,7 +1,7 @@
 """Checks the types of the arguments of public calls against their annotations, before a call does anything.
 
-Classes that people call are decorated with ``typed_methods``, and functions with ``typed_arguments``. Without it, a
-wrong type would be an AttributeError from deep inside, or would go unnoticed: ``promote="no"`` is a true value.
+Public classes are decorated with ``typed_methods``, and public functions with ``typed_arguments``. Without them, a
+wrong type would cause an AttributeError deep inside, or would go unnoticed: ``promote="no"`` is a true value.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _is_flag(value: object) -> bool:
 
 
 def _is_collection_of(kind: type) -> Test:
-    # The letters of a text are never what a caller means by several names.
+    # A str is a collection of letters, but a caller who passes one never means several names.
     return lambda value: isinstance(value, kind) and not isinstance(value, str | bytes)
 
 
@@ -47,16 +47,16 @@ _TESTS: Final[dict[str, tuple[str, Test]]] = {
     "Uses": ("a sequence of references", _is_collection_of(Sequence)),
 }
 
-# The functions check these themselves, with messages of their own.
+# The functions check arguments of these types themselves, with more specific messages.
 _CHECKED_INSIDE: Final = frozenset(
     {"Any", "DatasetLike", "ExportKind", "Keep", "Labels", "Literal", "Moment", "ReadConfig", "ReadInstruction"}
 ) | {*("SlicingRule", "SplitArgument", "State", "Verify", "Version", "float", "int", "tuple", "type")}
 
 
 def typed_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a public call: an argument of a type that its annotation does not allow is one ``WrongTypeError``.
+    """Decorate a public call: an argument whose type its annotation does not allow raises a ``WrongTypeError``.
 
-    Whole numbers, datasets and moments are left to the call, which checks them by value as well.
+    Whole numbers, datasets and moments are left to the call, which also checks their values.
 
     >>> @typed_arguments
     ... def publish(folder: "str | os.PathLike[str]", promote: "bool | None" = None) -> None: ...
@@ -65,12 +65,12 @@ def typed_arguments(function: Callable[P, R]) -> Callable[P, R]:
     registry.errors.WrongTypeError: promote must be True or False or None, not str
 
     Raises:
-        WrongTypeError: an argument has another type. Raised by the decorated call.
+        WrongTypeError: an argument has a type that is not allowed. Raised by the decorated call.
         UsageError: a path contains NUL, or cannot be encoded for the file system. Raised by the decorated call.
     """
     signature = inspect.signature(function)
 
-    @cache  # read at the first call, not at import
+    @cache  # annotations are read at the first call, not at import
     def checked() -> dict[str, tuple[tuple[str, Test], ...]]:
         return {each.name: _read_annotation(str(each.annotation)) for each in signature.parameters.values()}
 
@@ -78,7 +78,7 @@ def typed_arguments(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             given = signature.bind(*args, **kwargs).arguments
-        except TypeError as error:  # raised here, because a call may pass on options to one that nobody knows
+        except TypeError as error:  # otherwise an inner function, unknown to the caller, would raise it
             raise TypeError(f"{function.__qualname__}() {error}") from None
         for name, tests in checked().items():
             if tests and name in given:
@@ -91,7 +91,7 @@ def typed_arguments(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def typed_methods(owner: C) -> C:
-    """Decorate a class: all its public methods, and those of the class itself, get ``typed_arguments``."""
+    """Decorate a class: all its public methods, including class methods, get ``typed_arguments``."""
     for name, member in list(vars(owner).items()):
         function = getattr(member, "__func__", member)
         if isinstance(function, FunctionType) and not name.startswith("_"):
@@ -101,11 +101,11 @@ def typed_methods(owner: C) -> C:
 
 
 def takes_fields(owner: type, arguments: type) -> Callable[[F], F]:
-    """Decorate a call with ``**options``: its signature, as ``help`` shows it, names the fields of a dataclass.
+    """Decorate a function with ``**options``: the signature that ``help`` shows names the fields of a dataclass.
 
     Args:
         owner: the dataclass.
-        arguments: the TypedDict of the fields that the call takes.
+        arguments: the TypedDict of the fields that the function takes.
     """
 
     def decorate(function: F) -> F:
@@ -126,21 +126,21 @@ def takes_fields(owner: type, arguments: type) -> Callable[[F], F]:
 
 
 def require_type(name: str, value: object, kind: type) -> None:
-    """Raise a WrongTypeError unless ``value``, the argument ``name``, is of this type.
+    """Raise a WrongTypeError unless ``value``, the argument ``name``, has the expected type.
 
     Raises:
-        WrongTypeError: it has another type.
+        WrongTypeError: the value has another type.
     """
     if not isinstance(value, kind):
         _refuse(name, value, kind.__name__)
 
 
 def require_path(name: str, value: str | os.PathLike[str]) -> str:
-    """Return the text of ``value``, the argument ``name``, if the system could have a file of this name.
+    """Return ``value``, the argument ``name``, as text, after a check that it is a valid path on this system.
 
     Raises:
-        WrongTypeError: it is a path of bytes.
-        UsageError: it contains NUL, or cannot be encoded for the file system.
+        WrongTypeError: the path is made of bytes.
+        UsageError: the path contains NUL, or cannot be encoded for the file system.
     """
     text = os.fspath(value)
     if not isinstance(text, str):
@@ -173,7 +173,7 @@ def _check(name: str, value: object, tests: Sequence[tuple[str, Test]]) -> None:
 
 
 def _read_annotation(annotation: str) -> tuple[tuple[str, Test], ...]:
-    """What an annotation accepts, each with the words for it; empty if the call checks the argument itself.
+    """The types that an annotation accepts, each with its description; empty if the call checks the argument itself.
 
     >>> [words for words, _ in _read_annotation("PinFile | Mapping[str, tuple[int, int] | None] | None")]
     ['PinFile', 'a mapping', 'None']
@@ -188,5 +188,5 @@ def _read_annotation(annotation: str) -> tuple[tuple[str, Test], ...]:
 
 
 def _has_class_named(name: str, value: object) -> bool:
-    # By name, because the class need not be loaded for this: its module may need NumPy or pydantic.
+    # Compared by name, so that the class need not be imported: its module may need NumPy or pydantic.
     return any(base.__name__ == name for base in type(value).__mro__)

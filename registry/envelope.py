@@ -18,7 +18,7 @@ from registry.masking import mask
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Records of a dataset as JSON values. They are iterated once, and URLs in them are not masked."""
+    """Records of a dataset as JSON values. They can be iterated only once, and URLs in them are not masked."""
 
     items: Iterable[Any]
 
@@ -34,7 +34,7 @@ def error_envelope(code: str, message: str, hint: str | None, details: Mapping[s
 
 
 def fields_of(source: Any, *names: str) -> dict[str, Any]:
-    """The named attributes of an object as a dict, for ``to_plain``; of a dataclass without names, all its fields.
+    """The named attributes of an object as a dict, for ``to_plain``. Without names, all fields of a dataclass.
 
     >>> fields_of(3 + 4j, "real", "imag")
     {'real': 3.0, 'imag': 4.0}
@@ -43,9 +43,9 @@ def fields_of(source: Any, *names: str) -> dict[str, Any]:
 
 
 def to_plain(value: Any) -> Any:
-    """``value`` as plain JSON: moments as ISO 8601, enums by value, versions and references as text. URLs are masked.
+    """Convert ``value`` to plain JSON: moments as ISO 8601, enums by value, versions and references as text.
 
-    An error of the registry is its code, message and hint.
+    Secrets in URLs are masked. An error of the registry becomes its code, message and hint.
 
     >>> from datetime import UTC
     >>> to_plain({"at": datetime(2026, 11, 21, tzinfo=UTC), "url": "http://ann:PW@host", "sizes": (1, None)})

@@ -1,6 +1,6 @@
-"""Reads the variables that configure the registry. docs/environment.md lists them all.
+"""Reads the environment variables that configure the registry. docs/environment.md lists them all.
 
-An empty variable counts as unset. Some have a default that the service of a team gives, see ``api.team_settings``.
+An empty variable counts as unset. A team's service may provide defaults for some of them, see ``api.team_settings``.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Final
 from registry.errors import UsageError
 
 _LEAST_TOO_LARGE: Final = 1e6
-"""In seconds, about eleven days. PostgreSQL counts milliseconds in 32 bits."""
+"""In seconds: about eleven days. PostgreSQL stores milliseconds in 32 bits."""
 
 
 _TEAM: Final[list[Callable[[str], str]]] = []
 
 
 def use_team_defaults(default: Callable[[str], str]) -> None:
-    """Let ``read_variable`` call ``default`` with the name of a variable that is not set."""
+    """Make ``read_variable`` call ``default`` with the name of each variable that is not set."""
     _TEAM[:] = [default]
 
 
@@ -29,10 +29,10 @@ def read_variable(name: str) -> str:
 
 
 def read_number(name: str, default: float) -> float:
-    """Return the positive number that a variable contains; ``default`` if it is not set.
+    """Return the positive number that a variable contains, or ``default`` if it is not set.
 
     Raises:
-        UsageError: it contains something else, or a million or more.
+        UsageError: the variable does not contain a positive number below one million.
     """
     text = read_variable(name).strip()
     try:

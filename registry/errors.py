@@ -7,7 +7,7 @@
     │   ├── SliceError                          a slice that cannot be resolved: out of range, reversed ...
     │   ├── CitationSyntaxError                 a malformed citation of a pin
     │   ├── QueryError                          a query in SQL that is invalid, or cannot be computed
-    │   ├── StateMismatchError                  the state of another read
+    │   ├── StateMismatchError                  a saved state that belongs to another read
     │   ├── DataDirectoryMissingError           a server's catalog without a data directory
     │   └── WrongTypeError (TypeError)          a value of the wrong type
     ├── NotFoundError (LookupError)             no such name
@@ -28,62 +28,62 @@
     ├── ConflictError                           the call contradicts what is published
     │   ├── VersionExistsError                  the number is published with other content
     │   ├── AliasMovedError                     an alias points elsewhere than the caller expected
-    │   ├── ProtectedError                      only `registry promote` may move this canonical version
-    │   ├── OtherSourceError                    an addition under the name of a dataset that comes from elsewhere
-    │   ├── DatasetRenamedError                 the name is a former one, or one that another dataset has or had
+    │   ├── ProtectedError                      only `registry promote` may change this canonical version
+    │   ├── OtherSourceError                    the dataset of that name comes from another source
+    │   ├── DatasetRenamedError                 the name is a former name, or belongs or belonged to another dataset
     │   ├── NeighboursChangedError              an adjacent version was published meanwhile: prove again
     │   ├── CatalogNotEmptyError                a backup is restored only into an empty catalog
-    │   ├── OtherDataDirectoryError             the catalog's files belong into another data directory
-    │   ├── KeyReusedError                      the idempotency key of another call
+    │   ├── OtherDataDirectoryError             the catalog's files belong in another data directory
+    │   ├── KeyReusedError                      the idempotency key was used for another call
     │   └── ReservedError                       another publisher holds the version's place in an object store
-    │       └── ReservationLostError            our reservation was taken away
+    │       └── ReservationLostError            our reservation was released by somebody else
     ├── PartialFailureError                     some of several versions could not be imported or verified
-    ├── LockedError                             a reference that may move, while look-ups are locked
+    ├── LockedError                             a reference that is not exact, while look-ups are locked
     ├── VerificationError (ValueError)          stored bytes differ from what was published
-    │   ├── CorruptRecordError                  framing or checksum of one record
+    │   ├── CorruptRecordError                  the framing or checksum of one record is wrong
     │   ├── CorruptExampleError                 a record that is not an example of these features
-    │   ├── ShardMismatchError                  size, count or sha256 of a shard
+    │   ├── ShardMismatchError                  size, record count or sha256 of a shard differs
     │   │   └── ForeignShardError               an intact file with other records
     │   ├── LogTamperedError                    the event log, or rows, were changed by other software
     │   │   └── SiteHistoryError                a site was rolled back, or its log was rewritten
-    │   ├── SiteMismatchError                   the catalog of a site is not the one that its index names
+    │   ├── SiteMismatchError                   the catalog of a site differs from the one that its index describes
     │   ├── PinChangedError                     a pin file was edited
     │   ├── RecordsMismatchError                records differ from those of a pin
     │   ├── SignatureError                      an invalid signature
     │   └── VersionTooSmallError                the changes require a larger step of the version number
     ├── PreparedFormatError (ValueError)        not a prepared dataset
-    ├── PinFormatError (ValueError)             not a pin file; every fault with its key path
+    ├── PinFormatError (ValueError)             not a pin file; lists every fault with its key path
     ├── BackupFormatError (ValueError)          not a backup of a catalog, or a damaged one
     ├── SiteFormatError (ValueError)            not the index of a site, or a damaged one
     ├── FeatureError (ValueError)               a value that does not fit its feature, or an invalid schema
     ├── SourceError (ValueError)                data that cannot be added: unreadable, ambiguous, or of no known kind
-    │   └── UnusableRowsError                   rows or files that cannot be used, all of them reported
-    ├── BuildError                              a builder that failed
+    │   └── UnusableRowsError                   rows or files that cannot be used; reports all of them
+    ├── BuildError                              a builder failed
     │   └── DuplicateKeyError
     ├── StorageError (OSError)                  bytes could not be read or written
     │   ├── AlreadyStoredError (FileExistsError)
     │   │   └── FolderExistsError               the final name of a staged folder is taken
     │   ├── NotStoredError (FileNotFoundError)
-    │   ├── FetchNotAllowedError (PermissionError)  a URL that a pin names and the reader did not allow
-    │   ├── ReplacedError                       a file that was replaced after it was opened
-    │   └── StorageUnavailableError             a store that is unreachable, silent or overloaded: try again
+    │   ├── FetchNotAllowedError (PermissionError)  a pin names a URL that the reader did not allow
+    │   ├── ReplacedError                       a file was replaced after it was opened
+    │   └── StorageUnavailableError             a store is unreachable, silent or overloaded: try again
     ├── CatalogError                            the SQL catalog
-    │   ├── NotACatalogError                    the database holds something else
+    │   ├── NotACatalogError                    the database is not a catalog
     │   ├── SchemaBehindError                   run `registry db upgrade`
     │   ├── SchemaAheadError                    written by a newer registry
     │   ├── ClockError                          the clock contradicts the event log, or jumped
-    │   ├── CatalogPermissionError (PermissionError)  the database user, or the file, may not be written
+    │   ├── CatalogPermissionError (PermissionError)  the database user lacks a right, or the catalog is read-only
     │   ├── CatalogRefusedError                 the server does not accept this user, password or database
     │   └── CatalogUnavailableError             busy, locked, or not answering: try again
     │       └── KeyRunningError                 the call with this idempotency key is still running
-    ├── OutOfRangeError (StopIteration)         a data provider has handed out its last record
+    ├── OutOfRangeError (StopIteration)         a data provider has returned its last record
     ├── ReaderFailedError (RuntimeError)        a user-defined reader failed in the middle of a file
     └── MissingExtraError (ImportError)         an optional dependency is not installed
 
-Programs read the fields: ``code`` is stable, ``details`` holds the location (span, key path, file and offset) as plain
-values, and ``hint`` says what to do. ``str(error)`` is the message without the hint. Passwords in URLs are masked in
-all of them. Warnings derive from ``RegistryWarning``. An error of the registry's own, a broken invariant, is an
-``AssertionError``: only for that does the command line ask for a report.
+Programs read the fields: ``code`` is stable, ``details`` contains the location (span, key path, file and offset) as
+plain values, and ``hint`` says what to do. ``str(error)`` is the message without the hint. Passwords in URLs are masked
+in all of them. Warnings derive from ``RegistryWarning``. A bug of the registry, a broken invariant, is an
+``AssertionError``: the command line asks for a bug report only in that case.
 """
 
 from __future__ import annotations
@@ -99,19 +99,19 @@ from registry.masking import mask, mask_all
 
 
 class RegistryWarning(UserWarning):
-    """Base of the registry's warnings: the call succeeded, with something to note."""
+    """Base of the registry's warnings: the call succeeded, but there is something to note."""
 
 
 class YankedVersionWarning(RegistryWarning):
-    """A look-up by an exact number or an alias gave a yanked version."""
+    """A look-up by an exact number or an alias returned a yanked version."""
 
 
 class CatalogUnavailableWarning(RegistryWarning):
-    """The catalog cannot be reached; a version is described by what this machine knows about it."""
+    """The catalog cannot be reached; a version is described from what this machine remembers of it."""
 
 
 class SchemaAheadWarning(RegistryWarning):
-    """The catalog has the next schema, which a newer release made; this one reads it, and does not change it."""
+    """The catalog has the next schema, from a newer release; this release can read it, but does not change it."""
 
 
 class UnknownFeatureWarning(RegistryWarning):
@@ -119,11 +119,11 @@ class UnknownFeatureWarning(RegistryWarning):
 
 
 class TwoRecordsWarning(RegistryWarning):
-    """Items were requested in separate calls and belong to two records; TF-Slim gives items of one record."""
+    """Items were requested in separate calls and belong to two records; TF-Slim returns items of one record."""
 
 
 class AbsentFeatureWarning(RegistryWarning):
-    """No record holds a declared feature, so that all its values are defaults."""
+    """No record contains a declared feature, so all its values are defaults."""
 
 
 class NullLabelWarning(RegistryWarning):
@@ -135,7 +135,7 @@ class ValuesOutsideWarning(RegistryWarning):
 
 
 class ContinuedRunWarning(RegistryWarning):
-    """A verification of all versions continues a run that was interrupted, and skips what that run has verified."""
+    """A verification of all versions continues an interrupted run, and skips the versions that it has verified."""
 
 
 class LeftoverWarning(RegistryWarning):
@@ -143,11 +143,11 @@ class LeftoverWarning(RegistryWarning):
 
 
 class WaitingWarning(RegistryWarning):
-    """A publication waits, because the database or the store is away; see ``REGISTRY_PUBLISH_TIMEOUT``."""
+    """A publication waits, because the database or the store does not answer; see ``REGISTRY_PUBLISH_TIMEOUT``."""
 
 
 class MirrorWarning(RegistryWarning):
-    """A location of a version failed, and another one is read instead."""
+    """A location of a version failed, and its files are read from another location instead."""
 
 
 class RegistryError(Exception):
@@ -156,7 +156,7 @@ class RegistryError(Exception):
     Attributes:
         code: stable, machine-readable name of the error. A class without its own has the code of its base.
         exit_code: exit code of the command line.
-        noun: what was not found, for the message of ``NotFoundError``.
+        noun: the kind of name that was not found, for the message of ``NotFoundError``.
         message: what is wrong, in one or more lines.
         hint: what to do, or None. A traceback shows it below the message.
         details: location and values, JSON-able.
@@ -185,11 +185,11 @@ class RegistryError(Exception):
         return self.message
 
     def rephrase(self, *, text: str | None = None, hint: str | None = None) -> None:
-        """Say the error to another kind of caller. Its code and its details stay.
+        """Reword the error for another kind of caller. Its code and details do not change.
 
         Args:
-            text: the new message. None keeps it.
-            hint: the new hint. None keeps it.
+            text: the new message. None keeps the message.
+            hint: the new hint. None keeps the hint.
         """
         if text is not None:
             self.message = mask(text)
@@ -202,7 +202,7 @@ class RegistryError(Exception):
     def _render_traceback_(self) -> list[str]:
         """The traceback that IPython prints: the caller's frames, the error and its hint, and what caused it.
 
-        The frames of the registry and the errors in between, with the code around each line, filled 20 KB.
+        IPython's own traceback shows the registry's frames with the code around each line, which took 20 KB.
         """
         import traceback
 
@@ -222,7 +222,7 @@ class RegistryError(Exception):
         return mask(printable("".join(lines))).splitlines()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By its fields, because the arguments of __init__ differ: worker processes send errors back.
+        # Worker processes send errors back. Pickled by fields, because subclasses take different arguments.
         return _rebuild, (type(self), self.args, self.__dict__)
 
 
@@ -242,9 +242,9 @@ class ReferenceSyntaxError(UsageError, code="reference_syntax"):
 
 
 class SplitSyntaxError(UsageError, code="split_syntax"):
-    """A split expression that does not parse; the message draws a caret under the place.
+    """A split expression that does not parse; the message shows the place with a caret.
 
-    ``details`` holds ``expression``, ``start`` and ``stop`` (the span, in characters) and ``expected``.
+    ``details`` contains ``expression``, ``start`` and ``stop`` (the span, in characters) and ``expected``.
     """
 
     def __init__(self, expected: str, *, expression: str, start: int, stop: int, hint: str | None = None) -> None:
@@ -256,17 +256,17 @@ class SplitSyntaxError(UsageError, code="split_syntax"):
 
 
 class SliceError(UsageError, code="slice"):
-    """A slice that parses and cannot be resolved: out of range, reversed, too few records."""
+    """A slice that parses but cannot be resolved: out of range, reversed, or with too few records."""
 
 
 class QueryError(UsageError, code="query"):
-    """A query in SQL that is not one valid SELECT, names a column that does not exist, or cannot be computed."""
+    """An SQL query that is not a single valid SELECT, names a column that does not exist, or cannot be computed."""
 
 
 class CitationSyntaxError(UsageError, code="citation_syntax"):
-    """A citation of a pin that does not parse; the message draws a caret under the place.
+    """A citation of a pin that does not parse; the message shows the place with a caret.
 
-    ``details`` holds ``citation``, ``start`` and ``stop`` (the span, in characters) and ``expected``.
+    ``details`` contains ``citation``, ``start`` and ``stop`` (the span, in characters) and ``expected``.
     """
 
     def __init__(self, expected: str, *, citation: str, start: int, stop: int, hint: str | None = None) -> None:
@@ -281,19 +281,19 @@ class CitationSyntaxError(UsageError, code="citation_syntax"):
 
 
 class StateMismatchError(UsageError, code="state_mismatch"):
-    """A state of another version, plan or order, or a malformed one; ``details['differs']`` says which."""
+    """A malformed state, or the state of another version, plan or order; ``details['differs']`` says which."""
 
 
 class DataDirectoryMissingError(UsageError, code="data_directory_missing"):
-    """A server's catalog has no data directory, and none was named: a folder of this machine is not taken."""
+    """A server's catalog records no data directory, and none was named. Local folders are not used as a default."""
 
 
 class WrongTypeError(UsageError, TypeError, code="wrong_type"):
-    """A value of the wrong type, e.g. a number where a text is expected."""
+    """A value of the wrong type, e.g. a number where text is expected."""
 
 
 class NotFoundError(RegistryError, LookupError, code="not_found", exit_code=3):
-    """No such name; the hint offers the nearest known ones."""
+    """A name does not exist; the hint suggests the nearest existing names."""
 
     @classmethod
     def of(cls, name: str, known: Iterable[str], *, where: str = "", hint: str | None = None) -> NotFoundError:
@@ -304,15 +304,15 @@ class NotFoundError(RegistryError, LookupError, code="not_found", exit_code=3):
 
 
 class CatalogNotFoundError(NotFoundError, code="catalog_not_found", noun="catalog"):
-    """The SQLite file of a catalog does not exist, and the call does not create it."""
+    """The SQLite file of a catalog does not exist, and the call does not create one."""
 
 
 class DatasetNotFoundError(NotFoundError, code="dataset_not_found", noun="dataset"):
-    """No dataset of that name in the catalog."""
+    """The catalog has no dataset of that name."""
 
 
 class ConfigNotFoundError(NotFoundError, code="config_not_found", noun="config"):
-    """The dataset has no config of that name, or needs one to be named."""
+    """The dataset has no config of that name, or the reference must name a config."""
 
 
 class VersionNotFoundError(NotFoundError, code="version_not_found", noun="version"):
@@ -320,7 +320,7 @@ class VersionNotFoundError(NotFoundError, code="version_not_found", noun="versio
 
 
 class VersionWithdrawnError(VersionNotFoundError, code="version_withdrawn", exit_code=6):
-    """The requested version is yanked or dropped; the hint names what can be read instead."""
+    """The requested version is yanked or dropped; the hint names versions that can be read instead."""
 
 
 class AliasNotFoundError(NotFoundError, code="alias_not_found", noun="alias"):
@@ -340,7 +340,7 @@ class SplitNotFoundError(NotFoundError, code="split_not_found", noun="split"):
 
 
 class ExperimentNotFoundError(NotFoundError, code="experiment_not_found", noun="experiment"):
-    """No experiment of that name was added to the catalog, or passed to the version that is built."""
+    """No experiment of that name was added to the catalog, or passed to the build of the version."""
 
 
 class BuilderNotFoundError(NotFoundError, code="builder_not_found", noun="builder"):
@@ -368,9 +368,9 @@ class VersionExistsError(ConflictError, code="version_exists"):
 
 
 class AliasMovedError(ConflictError, code="alias_moved"):
-    """An alias points elsewhere than the caller expected; somebody moved it meanwhile.
+    """An alias does not point to the version that the caller expected: somebody moved it in the meantime.
 
-    ``details`` holds ``alias``, ``expected`` and ``found`` (numbers, or None for no alias), and ``by`` and ``at``: who
+    ``details`` has ``alias``, ``expected`` and ``found`` (numbers, or None for no alias), and ``by`` and ``at``: who
     moved it, and when.
     """
 
@@ -378,37 +378,37 @@ class AliasMovedError(ConflictError, code="alias_moved"):
 class ProtectedError(ConflictError, code="protected"):
     """A publication with ``promote=True``, although its dataset, config or catalog is protected.
 
-    ``details`` holds ``version``, the reference, and ``protected``: ``name/config``, ``name``, or ``""`` for the whole
-    catalog.
+    ``details`` contains ``version``, the reference, and ``protected``: ``name/config``, ``name``, or ``""`` for the
+    whole catalog.
     """
 
 
 class OtherSourceError(ConflictError, code="other_source"):
-    """An addition under the name of a dataset that comes from elsewhere, and nobody said that it replaces that.
+    """Data was added under the name of a dataset from another source, without ``replace``.
 
-    ``details`` holds ``dataset`` and ``version``, its newest one; ``producer``, what made that version, and ``source``,
-    what would be added, each with ``action``, ``kind`` and ``place``; and ``options``, the two ways out.
+    ``details`` contains ``dataset`` and ``version``, its newest one; ``producer``, which made that version, and
+    ``source``, which would be added, each with ``action``, ``kind`` and ``place``; and ``options``, the two ways out.
     """
 
 
 class DatasetRenamedError(ConflictError, code="dataset_renamed"):
-    """Publishing under the former name of a dataset, or renaming to a name that is or was another's."""
+    """Publishing under a former name of a dataset, or renaming to a name that another dataset has or had."""
 
 
 class NeighboursChangedError(ConflictError, code="neighbours_changed"):
-    """Another version was published right below or above this one while its number was proved."""
+    """Another version was published directly below or above this one while its number was being proved."""
 
 
 class CatalogNotEmptyError(ConflictError, code="catalog_not_empty"):
-    """A backup was to be restored into a catalog that has rows; ``details['table']`` names a table with rows."""
+    """A backup cannot be restored into a catalog that has rows; ``details['table']`` names a table with rows."""
 
 
 class OtherDataDirectoryError(ConflictError, code="other_data_directory"):
-    """The files of the catalog belong into another data directory than the named one."""
+    """The files of the catalog belong in another data directory than the named one."""
 
 
 class KeyReusedError(ConflictError, code="idempotency_key_reused"):
-    """The idempotency key of a call is that of another call, whose answer is kept."""
+    """The idempotency key of a call was already used for another call, whose answer is stored."""
 
 
 class ReservedError(ConflictError, code="reserved"):
@@ -416,18 +416,18 @@ class ReservedError(ConflictError, code="reserved"):
 
 
 class ReservationLostError(ReservedError, code="reservation_lost"):
-    """The reservation for the files was taken away: this process did not publish the version."""
+    """The reservation for the files was released by somebody else: this process did not publish the version."""
 
 
 class PartialFailureError(RegistryError, code="partial_failure"):
     """Some of several versions could not be imported or verified; ``__cause__`` is the first error.
 
-    ``details['failed']`` holds ``version`` and ``code`` of each, at most 100.
+    ``details['failed']`` lists the ``version`` and ``code`` of at most 100 of them.
     """
 
 
 class LockedError(RegistryError, code="locked", exit_code=6):
-    """A reference that may move, while look-ups are locked; the hint names the exact version."""
+    """A reference does not name an exact version while look-ups are locked; the hint names the exact version."""
 
 
 class VerificationError(RegistryError, ValueError, code="verification_failed", exit_code=5):
@@ -435,9 +435,9 @@ class VerificationError(RegistryError, ValueError, code="verification_failed", e
 
 
 class CorruptRecordError(VerificationError, code="corrupt_record"):
-    """Framing or checksum of one record is wrong: truncated, a flipped bit, a wrong length.
+    """The framing or checksum of a record is wrong: it is truncated, or has a flipped bit or a wrong length.
 
-    ``details`` holds ``path``, ``record`` (index in the file, from 0) and ``offset`` (of the record's first byte).
+    ``details`` has ``path``, ``record`` (index in the file, from 0) and ``offset`` (of the record's first byte).
     """
 
     def __init__(self, problem: str, *, path: str, record: int, offset: int | None) -> None:
@@ -450,59 +450,59 @@ class CorruptRecordError(VerificationError, code="corrupt_record"):
 
 
 class CorruptExampleError(VerificationError, code="corrupt_example"):
-    """A record that is not a tf.train.Example, or does not hold the dataset's features."""
+    """A record that is not a tf.train.Example, or does not contain the dataset's features."""
 
 
 class ShardMismatchError(VerificationError, code="shard_mismatch"):
-    """A shard whose size, number of records or sha256 differs from the catalog's."""
+    """A shard whose size, number of records or sha256 differs from the one in the catalog."""
 
 
 class ForeignShardError(ShardMismatchError, code="foreign_shard"):
-    """An intact shard, every record with its checksum, that is not the published file."""
+    """An intact shard, in which every checksum is correct, but which is not the published file."""
 
 
 class VersionTooSmallError(VerificationError, code="version_too_small"):
-    """The changes since the version below, or until the version above, require a larger step of the number.
+    """The changes since the next lower version, or up to the next higher one, require a larger step of the number.
 
-    ``details`` holds ``base``, ``level`` (patch, minor, major), ``smallest`` and ``changes``.
+    ``details`` contains ``base``, ``level`` (patch, minor, major), ``smallest`` and ``changes``.
     """
 
 
 class LogTamperedError(VerificationError, code="log_tampered"):
-    """The event log or rows of the catalog were changed by other software; ``details`` holds ``faults``."""
+    """The event log or rows of the catalog were changed by other software; ``details['faults']`` lists the places."""
 
 
 class SiteHistoryError(LogTamperedError, code="site_history"):
-    """The event log of a site does not continue the one that this machine read from it before.
+    """The event log of a site does not continue the log that this machine read from it before.
 
-    ``details`` holds ``url``; ``event`` and ``hash``, the last one that was read before; ``kind``: ``rolled back`` or
-    ``forked``; ``first``, the first event that is missing or differs, or None if it cannot be told; and ``file``, which
-    remembers the head.
+    ``details`` contains ``url``; ``event`` and ``hash`` of the last event that was read before; ``kind``:
+    ``rolled back`` or ``forked``; ``first``, the first event that is missing or differs, or None if it is unknown; and
+    ``file``, which stores the head of the log.
     """
 
 
 class SiteMismatchError(VerificationError, code="site_mismatch"):
-    """The catalog of a site is not the one that its index names, or not one that a site may have.
+    """The catalog of a site differs from the description in its index, or contains what a site must not contain.
 
-    ``details`` holds ``url``; ``field``, such as ``sha256``, ``num_bytes``, ``head`` or ``num_events``; and
+    ``details`` contains ``url``; ``field``, such as ``sha256``, ``num_bytes``, ``head`` or ``num_events``; and
     ``expected`` and ``found``, if they are known.
     """
 
 
 class PinChangedError(VerificationError, code="pin_changed"):
-    """A pin file was edited; ``details['key']`` is the path of the field, if one can be named."""
+    """A pin file was edited; ``details['key']`` is the path of the changed field, if it can be determined."""
 
 
 class RecordsMismatchError(VerificationError, code="records_mismatch"):
-    """Records differ from those of a pin; ``details['faults']`` has file, record, features and digests of each."""
+    """Records differ from the pinned ones; ``details['faults']`` has the file, record, features and digests of each."""
 
 
 class SignatureError(VerificationError, code="signature"):
-    """An invalid signature, or one of another file or key."""
+    """A signature that is invalid, or belongs to another file or key."""
 
 
 class PinFormatError(RegistryError, ValueError, code="pin_format", exit_code=VerificationError.exit_code):
-    """A file that is not a pin file, or holds invalid values; every fault with its key path.
+    """A file that is not a pin file, or contains invalid values; the message lists every fault with its key path.
 
     ``details['faults']`` lists them: ``key`` (``pins[0].files[2].num_bytes``), ``line`` (from 1, or None), ``problem``.
     """
@@ -531,14 +531,14 @@ class PinFormatError(RegistryError, ValueError, code="pin_format", exit_code=Ver
 
 
 class BackupFormatError(RegistryError, ValueError, code="backup_format", exit_code=VerificationError.exit_code):
-    """A file that is not a backup of a catalog, or is damaged, cut off or changed.
+    """A file that is not a backup of a catalog, or is damaged, truncated or changed.
 
-    ``details`` holds ``file``, ``line`` (from 1) and ``problem``.
+    ``details`` contains ``file``, ``line`` (from 1) and ``problem``.
     """
 
 
 class SiteFormatError(RegistryError, ValueError, code="site_format", exit_code=VerificationError.exit_code):
-    """The index of a site that is damaged, or is not one; ``details`` holds ``file``, ``key`` and ``problem``."""
+    """A file that is not the index of a site, or is damaged; ``details`` has ``file``, ``key`` and ``problem``."""
 
 
 class PreparedFormatError(RegistryError, ValueError, code="prepared_format"):
@@ -565,22 +565,22 @@ class BuildError(RegistryError, code="build"):
 
 
 class DuplicateKeyError(BuildError, code="duplicate_key"):
-    """Two examples of a split have the same key, or keys that hash alike; the message names both."""
+    """Two examples of a split have the same key, or keys with the same hash; the message names both."""
 
 
 class StorageError(RegistryError, OSError, code="storage"):
-    """Bytes could not be read or written: permission, disk full, a path that leaves its folder.
+    """Bytes could not be read or written: permission denied, disk full, a path that leaves its folder.
 
-    ``errno`` is the number from the operating system, if any; ``details`` holds ``path``, ``errno`` and ``doing``.
+    ``errno`` is the number from the operating system, if any; ``details`` contains ``path``, ``errno`` and ``doing``.
     """
 
 
 class AlreadyStoredError(StorageError, FileExistsError, code="already_stored"):
-    """A file or folder of that name exists, and may be replaced only on request."""
+    """A file or folder of that name exists, and is replaced only on request."""
 
 
 class FolderExistsError(AlreadyStoredError, code="folder_exists"):
-    """The final name of a staged folder exists: another process, or an earlier run, published there."""
+    """The final name of a staged folder is taken: another process, or an earlier run, published there."""
 
 
 class NotStoredError(StorageError, FileNotFoundError, code="not_stored"):
@@ -599,7 +599,7 @@ class ReplacedError(StorageError, code="replaced"):
 
 
 class StorageUnavailableError(StorageError, code="storage_unavailable", exit_code=75):
-    """A store cannot be reached, is silent or overloaded, or breaks off its answers; trying again may help.
+    """A store cannot be reached, does not answer, is overloaded, or cuts off its answers; trying again may help.
 
     Raised after the retries that ``registry.storage.network.Limits`` allows; ``details['tries']`` says how many.
     """
@@ -622,21 +622,22 @@ class SchemaAheadError(CatalogError, code="schema_ahead", exit_code=8):
 
 
 class ClockError(CatalogError, code="clock"):
-    """A write was refused, because the clock that would stamp it contradicts the event log, or jumped.
+    """A write was refused, because the clock that would date it contradicts the event log, or jumped.
 
-    ``details`` holds ``clock``, the time that it shows, and ``event`` and ``at``, or ``seconds``, the length of a jump.
+    ``details`` contains ``clock``, its time, and either ``event`` and ``at``, or ``seconds``, the length of a jump.
     """
 
 
 class CatalogPermissionError(CatalogError, PermissionError, code="catalog_permission_denied"):
-    """The database user lacks a right, or the catalog is read-only; the hint says who can change that."""
+    """The database user lacks a right, or the catalog is read-only; the hint says how to change that."""
 
 
 class CatalogRefusedError(CatalogError, PermissionError, code="catalog_refused"):
-    """The database server refuses the connection, and will refuse it again.
+    """The database server refuses the connection, and would refuse it again.
 
-    ``details`` holds ``reason``: ``password`` (missing or wrong), ``user``, ``database`` (it does not exist), ``rule``
-    (of pg_hba.conf, or of an option in the URL) or ``other``; and ``sqlstate``, or None if libpq did not pass it on.
+    ``details`` contains ``reason``: ``password`` (missing or wrong), ``user``, ``database`` (it does not exist),
+    ``rule`` (of pg_hba.conf, or of an option in the URL) or ``other``; and ``sqlstate``, or None if libpq does not
+    report it.
     """
 
 
@@ -645,7 +646,7 @@ class CatalogUnavailableError(CatalogError, code="catalog_unavailable", exit_cod
 
 
 class KeyRunningError(CatalogUnavailableError, code="idempotency_key_running", exit_code=75):
-    """The call with this idempotency key is still running: ask for its answer again.
+    """The call with this idempotency key is still running: request its answer again later.
 
     ``details['retry_after']`` is the number of seconds to wait.
     """
@@ -656,14 +657,14 @@ class OutOfRangeError(RegistryError, StopIteration, code="out_of_range"):
 
 
 class ReaderFailedError(RegistryError, RuntimeError, code="reader_failed"):
-    """A user-defined reader failed while it read a file; ``__cause__`` is what it raised.
+    """A user-defined reader failed while it read a file; ``__cause__`` is the exception that it raised.
 
-    ``details`` holds ``path``, ``reader``, ``record`` (the number of records before) and ``key`` (of the last record).
+    ``details`` contains ``path``, ``reader``, ``record`` (the number of records before) and ``key`` (of the last one).
     """
 
 
 class MissingExtraError(RegistryError, ImportError, code="missing_extra"):
-    """An optional dependency is not installed; the hint holds the line that installs it."""
+    """An optional dependency is not installed; the hint contains the command that installs it."""
 
     def __init__(self, *, package: str, extra: str, needed_for: str) -> None:
         super().__init__(
@@ -674,15 +675,15 @@ class MissingExtraError(RegistryError, ImportError, code="missing_extra"):
 
 
 _spelling: Callable[[str, Any], str | None] | None = None
-"""How hints spell arguments while a command runs. It is the same for all threads of the process."""
+"""How hints spell arguments while a command runs. All threads of the process share it."""
 
 
 def spell(name: str, value: Any = None) -> str:
-    """The words of a hint for an argument of a public call: ``skip_bad=3``, or ``--skip-bad 3`` while a command runs.
+    """How a hint spells an argument of a public call: ``skip_bad=3``, or ``--skip-bad 3`` while a command runs.
 
     Args:
-        name: the argument, as Python spells it; ``key=COLUMN`` means any value.
-        value: its value, which is quoted; None names the argument alone.
+        name: the name of the argument in Python; ``key=COLUMN`` means any value.
+        value: its value, which is quoted; None for the argument's name alone.
 
     >>> spell("features", {"unit price": "Text"})
     "features={'unit price': 'Text'}"
@@ -696,9 +697,9 @@ def spell(name: str, value: Any = None) -> str:
 
 @contextmanager
 def hints_spelled_by(spelling: Callable[[str, Any], str | None]) -> Iterator[None]:
-    """Hints that are made in the block spell arguments as ``spelling(name, value)`` does; see ``spell``.
+    """Let hints that are created in the block spell arguments with ``spelling(name, value)``; see ``spell``.
 
-    Where it gives None, they name the argument of Python.
+    If it returns None, they name the argument of Python.
     """
     global _spelling  # noqa: PLW0603 (there is one command in a process)
     before, _spelling = _spelling, spelling
@@ -712,7 +713,7 @@ _PASSED_ON: Final = frozenset({"registry", "contextlib", "functools"})
 
 
 def warn(message: str, category: type[RegistryWarning] = RegistryWarning) -> None:
-    """Issue a warning that names the first line outside of this package, however many of its calls are between."""
+    """Issue a warning that points to the innermost caller outside of this package."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _PASSED_ON:
         level, frame = level + 1, frame.f_back
@@ -720,7 +721,7 @@ def warn(message: str, category: type[RegistryWarning] = RegistryWarning) -> Non
 
 
 def at_record(error: RegistryError, place: int) -> RegistryError:
-    """``error``; if it is about a damaged record, with the record's index in the block in its details."""
+    """Add the index of the record in the block to the details of an error about a damaged record; return the error."""
     if not isinstance(error, CorruptExampleError):
         return error
     fault = CorruptExampleError(error.message, hint=error.hint, details={**error.details, "record": place})
@@ -743,12 +744,12 @@ def require_extra(extra: str, *, package: str, needed_for: str) -> Iterator[None
         yield
     except ImportError as error:
         if (error.name or "").partition(".")[0] == "registry":
-            raise  # a broken import of our own is not a missing extra
+            raise  # a failing import of another module is not a missing extra
         raise MissingExtraError(package=package, extra=extra, needed_for=needed_for) from error
 
 
 def suggest(name: str, known: Iterable[str], *, have: str = "There are:", most: int = 10) -> str | None:
-    """The hint for an unknown ``name``: the nearest of ``known``, and at most ``most`` of the known names.
+    """The hint for an unknown ``name``: the nearest known name, and a list of at most ``most`` known names.
 
     >>> suggest("tran", ["train", "test"])
     "Did you mean 'train'? There are: train, test."

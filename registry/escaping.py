@@ -22,8 +22,8 @@ _STEERING: Final = (
 _IN_JSON: Final = re.compile(f"[{_STEERING}]")
 _IN_TEXT: Final = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f{_STEERING}]")
 
-# Soft hyphens, fillers, zero-width spaces, invisible operators, annotations and selectors of variants, of which one may
-# follow a letter; joiners, which words of Persian and Hindi, and emoji, have between letters that are not ASCII.
+# Soft hyphens, fillers, zero-width spaces, invisible operators, annotations and variation selectors, of which one may
+# follow a letter; and joiners, which Persian, Hindi and emoji use between characters that are not ASCII.
 _UNSEEN: Final = re.compile(
     f"(?:[\x00-\x08\x0b\x0c\x0e-\x1f{_STEERING}"
     "\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2060-\u2065\u3164\uffa0\ufff0-\ufffb"
@@ -41,13 +41,13 @@ def escape_json(text: str) -> str:
     >>> escape_json('{"name": "a\x9b31m"}')
     '{"name": "a\\u009b31m"}'
     """
-    if text.isascii() and "\x7f" not in text:  # of ASCII, JSON escapes all others itself
+    if text.isascii() and "\x7f" not in text:  # JSON itself escapes all other control characters of ASCII
         return text
     return _IN_JSON.sub(_escape, text)
 
 
 def without_steering(text: str) -> str:
-    r"""``text`` for a file that people read: U+FFFD replaces terminal controls; tabs and newlines stay.
+    r"""``text`` for a file that people read: U+FFFD replaces terminal controls; tabs and newlines are kept.
 
     >>> without_steering("a\x1b[31m\tb\n")
     'a\ufffd[31m\tb\n'
@@ -56,7 +56,7 @@ def without_steering(text: str) -> str:
 
 
 def without_unseen(text: str) -> str:
-    r"""``text`` for a program that reads every character: one U+FFFD replaces those that people would not see.
+    r"""``text`` for a program that reads every character: U+FFFD replaces each run of invisible characters.
 
     A language model reads zero-width characters and tags, which can hide an instruction in a harmless text.
 
@@ -67,9 +67,9 @@ def without_unseen(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    r"""``text`` for a terminal: U+FFFD replaces characters that cannot be printed; newlines stay, tabs become spaces.
+    r"""``text`` for a terminal: U+FFFD replaces unprintable characters; newlines are kept, tabs become spaces.
 
-    The joiners U+200C and U+200D stay, too: words of Persian and Hindi, and emoji, are written with them.
+    The joiners U+200C and U+200D are kept, too: Persian, Hindi and emoji need them.
 
     >>> printable("a\u202eb\x00\n")
     'a\ufffdb\ufffd\n'
@@ -102,7 +102,7 @@ def _letter_width(letter: str) -> int:
 
 
 def size(num_bytes: int) -> str:
-    """A size for people, in binary units.
+    """Format a size for people, in binary units.
 
     >>> size(512), size(57523), size(3 * 2**30)
     ('512 B', '56.2 KiB', '3.0 GiB')
@@ -118,7 +118,7 @@ def size(num_bytes: int) -> str:
 
 
 def point_at(text: str, start: int, stop: int, *, indent: int = 4, width: int = 72) -> str:
-    """Two lines: ``text`` and a caret under ``text[start:stop]``, tildes over the rest of the span.
+    """Return two lines: ``text``, and a caret and tildes under ``text[start:stop]``.
 
     Long text is cut to a window around the place, and characters that would break the line are shown as spaces, so the
     result is always two short lines.

@@ -1,4 +1,4 @@
-"""Chooses what decompresses gzip files and the rows of PNG files."""
+"""Chooses the library that decompresses gzip files and the rows of PNG files."""
 
 from __future__ import annotations
 

@@ -16,10 +16,10 @@ from typing import Any, Final, NoReturn
 from registry.errors import PreparedFormatError
 
 MAX_DEPTH: Final = 100
-"""Maximum nesting that is read; a schema of 30 nested Sequences has 90 levels."""
+"""Maximum nesting that is accepted; a schema of 30 nested Sequences has 90 levels."""
 
 _SAFE_DIGITS: Final = 19
-"""Numbers with fewer digits always fit 64 bits."""
+"""Integers with fewer digits always fit in 64 bits."""
 
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
 
@@ -89,7 +89,7 @@ class JsonNode:
         return self.value
 
     def integers(self) -> Iterator[int]:
-        """The elements of a list of 64-bit integers. A list may have millions, so usually no JsonNode is created."""
+        """The elements of a list of 64-bit integers. It may have millions, so no JsonNode is created for each."""
         if not isinstance(self.value, list):
             self.fail(f"expected a list, found {_kind(self.value)}")
         for place, value in enumerate(self.value):
@@ -150,7 +150,7 @@ def parse_json(text: str, source: str) -> JsonNode:
 
 
 def _walk(root: JsonNode) -> Iterator[tuple[JsonNode, int]]:
-    """Every value that ``parse_json`` has to check, with its depth. Lazy, because a file of 64 MiB has millions."""
+    """Yield every value that ``parse_json`` has to check, with its depth. Lazy: a file of 64 MiB has millions."""
     yield root, 0
     open_nodes = [_inside(root)]
     while open_nodes:

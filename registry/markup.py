@@ -11,7 +11,7 @@ from typing import Any, Final
 from registry.escaping import without_steering
 
 MOST_BYTES: Final = 50_000
-"""The most bytes of the HTML of one object."""
+"""The maximum size of the HTML of one object, in bytes."""
 
 _MOST_ROWS: Final = 20
 MOST_COLUMNS: Final = 20
@@ -26,7 +26,7 @@ class Markup(str):
 
 
 def escape(value: Any, most: int = _MOST_LETTERS) -> Markup:
-    """``value`` as escaped text of at most ``most`` letters; Markup as it is.
+    """Escape ``value`` and cut it to ``most`` characters. Markup is returned unchanged.
 
     >>> escape("<script>"), escape("a" * 9, most=4)
     ('&lt;script&gt;', 'aaa…')
@@ -35,13 +35,13 @@ def escape(value: Any, most: int = _MOST_LETTERS) -> Markup:
         return value
     text = f"{value:,}" if type(value) is int else "" if value is None else str(value)
     cut = text if len(text) <= most else text[: most - 1] + "…"
-    from html import escape as escape_html  # not for look-ups
+    from html import escape as escape_html  # look-ups do not need it
 
     return Markup(escape_html(without_steering(cut)).replace("\n", "<br>"))
 
 
 def table(heads: Sequence[Any], rows: Iterable[Sequence[Any]], total: int | None = None) -> Markup:
-    """A table of the first rows and columns; a line below has the number of the others. ``total`` counts all rows."""
+    """A table of the first rows and columns; a line below counts the others. ``total`` is the number of all rows."""
     listed = list(rows)
     total = len(listed) if total is None else total
     cut = min(len(heads), MOST_COLUMNS)
@@ -62,7 +62,7 @@ def table(heads: Sequence[Any], rows: Iterable[Sequence[Any]], total: int | None
 
 
 def bars(counts: Sequence[int], most: int = 32) -> Markup:
-    """Counts as an SVG of bars, at most ``most`` of them: neighbours share a bar where there are more counts."""
+    """Draw counts as bars in an SVG. If there are more than ``most`` counts, neighbours share a bar."""
     joined = -(-len(counts) // most) or 1
     sums = [sum(counts[start : start + joined]) for start in range(0, len(counts), joined)]
     highest = max(sums, default=0) or 1
@@ -84,7 +84,7 @@ def picture(png: bytes, title: str = "") -> Markup:
 
 
 def panel(title: Any, *parts: Any) -> str:
-    """The HTML of an object: a title and parts, of which those are left out that would be too much."""
+    """The HTML of an object: a title and parts. Parts that would exceed the maximum size are left out."""
 
     def bounded() -> Iterator[str]:
         room = MOST_BYTES - 1000

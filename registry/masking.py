@@ -18,16 +18,17 @@ MASK: Final = "***"
 # The second form is a password that should have been quoted: it contains a slash, a question mark or a number sign.
 # A port is not a password: http://host:80/p@th is unchanged. The length is bounded, so no text takes quadratic time.
 _USER_INFO: Final = re.compile(r"(?<=://)(?:[^\s/?#]+|[^\s/?#:@\[]+:(?!\d{1,5}(?:[/?#\s]|$))[^\s@]{0,200})@")
-# These URLs have no "@" in the path: what is between a colon and the last "@" is a password, whatever it contains.
+# These URLs have no "@" in the path: everything between a colon and the last "@" is a password.
 _KEYS: Final = re.compile(
     r"(?i)((?<![a-z0-9])(?:s3[an]?|gs|gcs|azure|az|abfss?|wasbs?|adl|oss|postgres\w*(?:\+\w+)?|mysql(?:\+\w+)?)://)"
     r"[^\s:/?#@]{0,200}:[^\s]{0,400}@"
 )
-# A password with a space. A sentence may go on after a URL, as in "http://host:80, or ask ann@host": no number is one.
+# A password with a space. A number is not taken for a password, because a sentence may go on after a URL, as in
+# "http://host:80, or ask ann@host".
 _SPACED: Final = re.compile(
     r"(?<=://)[^\s/?#:@\[]*:(?!\d{1,5}(?!\w))(?=[^\s@]{1,200}[^\S\n])[^\n@]{1,200}@(?:[^\s/]{0,200}@)?(?=[\w\[])"
 )
-# Parameters of libpq, as in "host=db password=PW". Other texts, such as records, may say "password=..." of anything.
+# Parameters of libpq, as in "host=db password=PW". Other texts, such as records, may contain "password=..." as well.
 _PARAMETERS: Final = re.compile(r"(?i)\b(?:host(?:addr)?|port|user|dbname|server)\s*=")
 _PARAMETER: Final = re.compile(
     r"(?i)((?:passw(?:or)?d|(?<![a-z0-9])(?:pass|pwd|scram_(?:client|server)_key|oauth_client_secret))\s*=\s*)"
@@ -59,7 +60,7 @@ _SECRET_NAMES: Final = frozenset({"auth", "hmac", "key", "pass", "pat", "pw", "p
 
 
 def mask(text: str) -> str:
-    """``text`` with ``***`` instead of the secrets in URLs. Masking twice changes nothing.
+    """Replace the secrets in URLs of ``text`` with ``***``. Masking twice changes nothing.
 
     >>> mask("cannot read http://ann:PW@host/a?token=PW&page=2: 404")
     'cannot read http://***@host/a?token=***&page=2: 404'
@@ -78,9 +79,9 @@ def mask(text: str) -> str:
 
 
 def mask_all(value: Any, *, in_urls_only: bool = False) -> Any:
-    """A JSON value with all its text masked, keys too.
+    """Mask all text in a JSON value, including keys.
 
-    ``in_urls_only`` masks only text that contains a URL, for values that are stored: other words must not change.
+    With ``in_urls_only``, only text that contains a URL is masked: in values to be stored, other text must not change.
     """
     if isinstance(value, str):
         return value if in_urls_only and "://" not in value else mask(value)
@@ -96,8 +97,8 @@ def mask_all(value: Any, *, in_urls_only: bool = False) -> Any:
 def may_hide_secret(text: str) -> bool:
     """Whether ``text``, which should name a path, a URL or a dataset, may contain a secret that ``mask`` does not find.
 
-    Such a text is a malformed URL, or parameters of a connection. It is refused, and not repeated: nobody can say where
-    its password ends.
+    Such a text is a malformed URL, or parameters of a connection. It is rejected and never repeated in an error,
+    because the end of its password cannot be determined.
 
     >>> may_hide_secret("s3://KEY:P W@bucket/x"), may_hide_secret("ann:PW@host/x"), may_hide_secret("AccountKey=PW")
     (True, True, True)
@@ -126,7 +127,7 @@ def may_hide_secret(text: str) -> bool:
         return True
     if "@" in after and port is not None and (after[0] != "/" or re.search(r"\s", after)):
         return True
-    # A space or a number sign in the value of a parameter: the value ends somewhere behind it.
+    # A space or a number sign in the value of a parameter: the value ends somewhere after it.
     return bool(re.search(r"\s", after)) and (
         has_secret(text) or any(_is_password_name(name) for name in _ASSIGNED.findall(after))
     )
@@ -142,7 +143,7 @@ def has_secret(url: str) -> bool:
 
 
 def remove_secrets(url: str) -> str:
-    """``url`` without user info and without the parameters that ``mask`` hides: scheme, host and path stay.
+    """``url`` without user info and without the parameters that ``mask`` hides: scheme, host and path are kept.
 
     >>> remove_secrets("https://ann:PW@host/a?sv=1&sig=PW#token=PW")
     'https://host/a?sv=1'
@@ -180,11 +181,11 @@ def _mask_query(match: re.Match[str]) -> str:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a parameter of that name grants access: a password, key, token or signature."""
+    """Whether a parameter of that name grants access, such as a password, key, token or signature."""
     letters = re.sub("[^a-z0-9]", "", unquote(name).lower())
     return letters in _SECRET_NAMES or any(part in letters for part in _SECRET_PARTS)
 
 
 def _is_password_name(name: str) -> bool:
-    """``is_secret_name`` without the short names that folders have, such as ``key=3``."""
+    """``is_secret_name`` without short names that folders also have, as in ``key=3``."""
     return is_secret_name(name) and re.sub("[^a-z]", "", name.lower()) not in ("auth", "key", "pat", "sid", "pass")

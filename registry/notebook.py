@@ -1,4 +1,4 @@
-"""Progress bars in notebooks: a long call of the API that runs in the kernel of a notebook draws one by itself."""
+"""Progress bars in notebooks: a long call of the API in the kernel of a notebook shows one automatically."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from registry.model import Progress
 
 _PATIENCE: Final = 1.0
-"""Seconds before a bar appears: most calls are done by then."""
+"""Seconds before a bar appears: most calls end earlier."""
 
 _PERIOD: Final = 0.3
 
 
 class NotebookBar:
-    """The ``progress`` of a call: a line with a bar in the output of the cell, which vanishes when the call ends."""
+    """A ``progress`` callback that shows a bar in the output of the cell, and removes it when the call ends."""
 
     def __init__(self, display: Any) -> None:
         self._display = display
@@ -48,7 +48,7 @@ class NotebookBar:
 
 
 def notebook_bar() -> NotebookBar | None:
-    """A bar, if this process is the kernel of a notebook; otherwise None. IPython is never imported for it."""
+    """Return a bar if this process is the kernel of a notebook, else None. IPython is never imported for this."""
     ipython = sys.modules.get("IPython")
     shell = getattr(ipython, "get_ipython", lambda: None)()
     return NotebookBar(ipython.display.display) if ipython is not None and hasattr(shell, "kernel") else None

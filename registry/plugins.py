@@ -1,4 +1,4 @@
-"""Finds what installed packages offer under an entry point: builders, commands and engines.
+"""Finds the builders, commands and engines that installed packages offer as entry points.
 
     [project.entry-points."registry.engines"]
     batch = "my_package.batch:open_engine"
@@ -21,7 +21,7 @@ ENGINES: Final = "registry.engines"
 
 
 def list_plugins(group: str, name: str | None = None) -> list[EntryPoint]:
-    """The entry points of a group, or those called ``name``, sorted; each once, although two folders may list it."""
+    """The entry points of a group, or only those called ``name``, sorted and without duplicates."""
     from importlib.metadata import entry_points  # it takes 15 ms, and most calls need no plugin
 
     points = entry_points(group=group) if name is None else entry_points(group=group, name=name)
@@ -30,7 +30,7 @@ def list_plugins(group: str, name: str | None = None) -> list[EntryPoint]:
 
 
 def find_plugin(group: str, name: str) -> EntryPoint | None:
-    """The entry point called ``name``; None if no installed package offers it.
+    """The entry point called ``name``, or None if no installed package offers it.
 
     Raises:
         UsageError: several packages offer it.
@@ -47,10 +47,10 @@ def find_plugin(group: str, name: str) -> EntryPoint | None:
 
 
 def load_plugin(point: EntryPoint, kind: Any, subject: str) -> Any:
-    """Import what an entry point names: an object of the class ``kind``; ``subject`` is what it is, for errors.
+    """Import the object of an entry point, which must be of the class ``kind``. ``subject`` names it in errors.
 
     Raises:
-        UsageError: its module cannot be imported, or it is something else.
+        UsageError: its module cannot be imported, or the object is not of this class.
     """
     subject = f"{subject} of {package_of(point)} ({point.value})"
     hint = "Fix or uninstall that package."

@@ -1,4 +1,4 @@
-"""What users of torch need besides ``Reader.to_torch``: ``collate`` for a DataLoader, and the types of a batch.
+"""Helpers for torch besides ``Reader.to_torch``: ``collate`` for a DataLoader, and the types of a batch.
 
     import registry                      # imports no torch; registry.torch does
     loader = DataLoader(dataset, batch_size=32, collate_fn=registry.torch.collate)

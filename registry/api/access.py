@@ -1,4 +1,4 @@
-"""``catalog.tokens``: who may call the server of a shared catalog."""
+"""``catalog.tokens``: the access tokens for the server of a shared catalog."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class NewToken:
     """A token that was just created.
 
     Attributes:
-        token: what the catalog knows about it.
-        text: the secret that its holder sends. Nothing stores it, so it cannot be shown again.
+        token: the token as the catalog records it.
+        text: the secret that its holder sends. It is not stored anywhere, so it cannot be shown again.
     """
 
     token: AccessToken
@@ -31,7 +31,7 @@ class NewToken:
 
 @typed_methods
 class Tokens:
-    """``catalog.tokens``: the access tokens of a shared catalog, for which ``registry serve`` asks.
+    """``catalog.tokens``: the access tokens of a shared catalog, which ``registry serve`` requires.
 
     >>> created = catalog.tokens.create("ci", role="publisher", datasets=["lab_*"], expires="90d", dry_run=True)
     >>> created.token.role.value, created.token.datasets, created.text[:4]
@@ -50,13 +50,14 @@ class Tokens:
         expires: str | timedelta | None = None,
         dry_run: bool = False,
     ) -> NewToken:
-        """Create a token. Its text is made here, and the catalog stores only a digest of it.
+        """Create a token. Its text is generated on this machine, and the catalog stores only a digest of it.
 
         Args:
-            name: the person or program that will hold it: the actor of what it changes.
-            role: ``reader``, ``publisher``, ``maintainer`` or ``admin``; each may do what those before it may.
-            datasets: the datasets that it covers: ``name`` or ``name/config``, with ``*`` and ``?``.
-            expires: how long it is valid, e.g. ``"90d"``; None without a limit.
+            name: the person or program that will hold the token. The event log records it as the actor of every change.
+            role: ``reader``, ``publisher``, ``maintainer`` or ``admin``; each role includes the rights of those before
+                it.
+            datasets: the datasets that the token covers: ``name`` or ``name/config``, with ``*`` and ``?``.
+            expires: how long the token is valid, e.g. ``"90d"``. None sets no limit.
             dry_run: only check the arguments.
 
         Raises:
@@ -78,17 +79,17 @@ class Tokens:
         return NewToken(token=token, text=text)
 
     def list(self) -> tuple[AccessToken, ...]:
-        """Every token, oldest first, with those that expired or were revoked."""
+        """Every token, oldest first, including expired and revoked ones."""
         return self._calls.tokens()
 
     def revoke(self, token_id: str, *, dry_run: bool = False) -> AccessToken:
-        """Make a token invalid, from its next request on. Revoking it again changes nothing.
+        """Make a token invalid as of its next request. Revoking it again changes nothing.
 
         Args:
             token_id: the id of the token, which ``list`` shows.
-            dry_run: only find it.
+            dry_run: only look the token up.
 
         Raises:
-            TokenNotFoundError: no token has this id; the hint names the nearest.
+            TokenNotFoundError: no token has this id; the hint suggests the nearest one.
         """
         return self._calls.revoke_token(token_id, actor=log_actor(), dry_run=dry_run)

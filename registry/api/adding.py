@@ -1,8 +1,8 @@
-"""``Catalog.add``: publishes data that comes without a builder class, under the number that its changes allow.
+"""``Catalog.add``: publishes data that has no builder class, under the smallest number that its changes allow.
 
     given -> Source -> Plan (schema, keys) -> staged shards -> number by proof -> row
 
-``plan_add`` stops before anything is written, so that a caller can show what was found.
+``plan_add`` stops before anything is written, so that a caller can show the plan.
 """
 
 from __future__ import annotations
@@ -58,23 +58,22 @@ class AddReport:
     """What ``Catalog.add`` did, or would do.
 
     Attributes:
-        reference: the version: the published one, the one that would be published, or the one that has this content
-            already.
-        outcome: ``published``; ``unchanged`` if the highest version has this content already; for a dry run also
+        reference: the version that was published or would be published, or the version that already has this content.
+        outcome: ``published``; ``unchanged`` if the highest version already has this content; or, for a dry run,
             ``would_publish``.
         plan: the source, its schema and its keys.
         splits: the number of records of each split.
         bad: the rows and files that were left out, at most 10,000 of them.
         num_bad: their number.
-        latest: the highest version before, or None.
-        changes: what changed since ``latest``, which decides the number; None for the first version.
-        diff: the same down to records. When a version is published, many records are not compared: ``diff.unread`` says
-            how to do it.
-        publication: what was published; None for a dry run, or if nothing was.
-        suggested_key: see ``Plan``; also of sources whose rows are read only while they are written.
+        latest: the previous highest version, or None.
+        changes: the changes since ``latest``, which decide the number; None for the first version.
+        diff: the same changes, down to records. When a version is published, a large number of records is not compared:
+            ``diff.unread`` says how to compare them.
+        publication: what was published; None for a dry run, or if nothing was published.
+        suggested_key: see ``Plan``; also set for sources whose rows are read only while they are written.
         notes: what to do if the same content comes with other metadata.
-        overlap: the equal records of different splits; its slices are ``splits``. None if there are none, or if the
-            files stay in place.
+        overlap: the equal records of different splits; its slices are ``splits``. None if the splits have no records in
+            common, or if the files stay in place.
     """
 
     reference: Reference
@@ -91,7 +90,7 @@ class AddReport:
     suggested_key: str | None = None
     notes: tuple[str, ...] = ()
 
-    def __repr__(self) -> str:  # the one of the dataclass fills a screen of a notebook
+    def __repr__(self) -> str:  # the repr of the dataclass would fill a screen of a notebook
         splits = ", ".join(f"{name} {number:,}" for name, number in self.splits.items())
         return f"<AddReport {self.reference} {self.outcome}: {splits}>"
 
@@ -110,7 +109,7 @@ class AddReport:
 
     @property
     def has_grown(self) -> bool:
-        """Whether records were added and nothing else changed, as far as the records were compared."""
+        """Whether records were added and, as far as they were compared, nothing else changed."""
         from registry.publishing import ChangeLevel
 
         if self.latest is None or self.changes is None or self.changes.level is not ChangeLevel.MAJOR:
@@ -132,12 +131,12 @@ class AddReport:
 
 @typed_methods
 class Addition:
-    """A source that was read and not written yet. ``Catalog.plan_add`` returns it; ``add`` publishes it at once.
+    """A source that was read but not published yet. ``Catalog.plan_add`` returns it.
 
     Attributes:
         plan: the source, its schema and its keys.
         reference: the dataset and config.
-        name_origin: where its name comes from, in words, if nobody gave it and it is not the last part of the path.
+        name_origin: where the name comes from, in words, if it was derived and is not the last part of the path.
     """
 
     def __init__(
@@ -167,7 +166,7 @@ class Addition:
 
     @property
     def backend(self) -> CatalogBackend:
-        """The catalog protocol of the catalog that it is published to."""
+        """The catalog protocol of the target catalog."""
         return self._catalog.backend
 
     @announces("adding", "self")
@@ -194,8 +193,8 @@ class Addition:
             processes: see ``Catalog.add``.
             dry_run: see ``Catalog.add``.
             show: see ``Catalog.add``.
-            progress: called with a ``Progress``: rows are ``encoding``, then the records of each split ``writing``,
-                then all are ``verifying``. For an object store, their shards are then ``uploading``, in bytes.
+            progress: called with a ``Progress``. The phases are ``encoding`` of rows, ``writing`` of the records of
+                each split, ``verifying`` of all records and, for an object store, ``uploading`` of shards, in bytes.
 
         Raises:
             UnusableRowsError, DuplicateKeyError, SourceError: see ``Catalog.add``.
@@ -275,11 +274,11 @@ class Addition:
         )
 
     def _describe(self, prepared: PreparedDataset) -> PreparedDataset:
-        """``prepared`` with what people said: about the version before, and about this one."""
+        """``prepared`` with the metadata that people gave for the previous version and for this one."""
         latest, _ = self.backend.neighbours(self.reference.name, self.reference.config, Version(*HIGHEST))
         metadata = prepared.metadata if latest is None else described_before(prepared.metadata, latest.metadata)
         metadata = self._description.apply(metadata)
-        if not set(metadata.supervised_keys or ()) <= set(prepared.features):  # those of the version before
+        if not set(metadata.supervised_keys or ()) <= set(prepared.features):  # inherited from the previous version
             metadata = dataclasses.replace(metadata, supervised_keys=None)
         return dataclasses.replace(prepared, metadata=metadata)
 
@@ -293,7 +292,7 @@ class Addition:
     def _staged(
         self, processes: int | None, progress: ProgressCallback | None, *, dry_run: bool
     ) -> Iterator[StagedSource]:
-        """The shards: written to a staged folder, or where they are."""
+        """The shards: written to a staged folder, or left in place."""
         from registry.intake.staging import StagedSource, stage_source
 
         plan = self.plan
@@ -336,12 +335,12 @@ class Adding(Publishing):
         progress: ProgressCallback | None = None,
         **options: Unpack[AddArguments],
     ) -> AddReport:
-        """Publish data that comes without a builder class, under the smallest number that its changes allow.
+        """Publish data that has no builder class, under the smallest number that its changes allow.
 
         The first version is 1.0.0. Adding the same content again publishes nothing. Other shards of the same records
         are a PATCH, a new column is MINOR, anything else is MAJOR. The same source gives the same bytes for any order
-        of its files. To publish the content of a highest version that is yanked or dropped again, pass ``bump`` or
-        ``number``.
+        of its files. If the highest version is yanked or dropped and has the same content, pass ``bump`` or ``number``
+        to publish that content again.
 
             report = catalog.add("prices.csv", "prices")
             print(report.reference, report.outcome)
@@ -352,67 +351,70 @@ class Adding(Publishing):
                 or polars; an Arrow table; a dict of arrays; a dataset of Hugging Face, torch or tf.data; an iterable of
                 dicts, or a function that returns one; or a dict of split name -> any of these.
             name: the name of the dataset. None derives it from the path: from the name of the file or folder, or of the
-                first folder above with a name that is not generic, such as ``train`` or ``data``. A derived name
-                continues a dataset that was added from the same place and has a column or the key in common. Any other
-                dataset of this name needs ``name``, or ``replace``.
+                nearest parent folder whose name is not generic (``train`` and ``data`` are generic). A derived name
+                continues a dataset that was added from the same place and has a column or the key in common. To
+                continue any other dataset of this name, pass ``name`` or ``replace``.
             kind: the kind of the source, such as ``csv``, if detection is wrong.
-            config: the config of the dataset, or None. If the source has several configs, the one to read.
-            records: the records to read of a source that has several: the key of a list in a JSON file that is an
-                object, ``"."`` for this object itself, or a record set of a Croissant file.
-            features: the types of columns, as a feature or as text such as ``"ClassLabel"``; the others are inferred
-                from all rows.
-            schema: path of a schema file, as ``registry add --schema-out`` writes it.
-            retype: infer the types of all columns anew. Else a column keeps the type that it has in the version before,
-                and classes keep their numbers: new classes follow them.
-            dates: convert each column of text in which every value is a date, a time of day or a timestamp of ISO 8601.
+            config: the config of the dataset, or None. If the source has several configs, this one is read.
+            records: which records to read if the source has several kinds: in a JSON file that is an object, the key of
+                a list, or ``"."`` for the object itself; in a Croissant file, a record set.
+            features: the types of columns, as a feature or as text such as ``"ClassLabel"``. The types of other columns
+                are inferred from all rows.
+            schema: path of a schema file, as written by ``registry add --schema-out``.
+            retype: infer the types of all columns anew. By default, a column keeps the type that it has in the previous
+                version, and classes keep their numbers, after which new classes are added.
+            dates: convert each text column in which every value is an ISO 8601 date, time of day or timestamp.
             paths: for folders and archives of files, whether the name of each file is stored in a column ``path``.
-                None: as in the version before, and yes if there is none.
-            nulls: for CSV, texts that mean null where they are not in quotes, such as ``"NA"``.
-            header: for CSV, whether the first row has the names of the columns. None: the rows show it.
-            delimiter: for CSV, the character between fields. None: it is found out.
-            encoding: for CSV, the encoding, such as ``"WINDOWS-1252"``. None: UTF-8, or that of the byte order mark.
+                None does as in the previous version, and stores it in a first version.
+            nulls: for CSV, texts that mean null if they are not in quotes, such as ``"NA"``.
+            header: for CSV, whether the first row has the names of the columns. None infers it from the rows.
+            delimiter: for CSV, the character between fields. None infers it.
+            encoding: for CSV, the encoding, such as ``"WINDOWS-1252"``. None means UTF-8, or the encoding of the byte
+                order mark.
             splits: split name -> glob of file names. None derives the splits from the names of files and folders.
             rename_splits: other names for splits of the source, such as ``{"train.100": "train_100"}``.
             rename_columns: other names for columns. All other arguments use these names.
             rename_configs: another name for the config that is read, such as ``{"en (US)": "en_US"}``.
-            split_by: the column that decides the split. It is not stored.
-            holdout: cut a split by the hash of the key, such as ``"test=10%"``.
-            seed: another seed gives another holdout.
-            key: the column whose values are the keys of the records. None: as in the version before, else the path of
-                each file, else the content.
-            key_by: ``content`` or ``path``: take the keys from there, whatever the version before did.
-            skip_bad: leave out at most this number of unusable rows and files; their list is kept with the version.
+            split_by: the column whose value decides the split. It is not stored.
+            holdout: split off a part by the hash of the key, such as ``"test=10%"``.
+            seed: the seed of the holdout; another seed holds out other records.
+            key: the column whose values are the keys of the records. None does as in the previous version; in a first
+                version, the keys are the paths of files if there are any, else the content.
+            key_by: ``content`` or ``path``: derive the keys from it, regardless of the previous version.
+            skip_bad: leave out at most this number of unusable rows and files; a list of them is stored with the
+                version.
             bump: raise at least this part of the number: ``patch``, ``minor`` or ``major``.
             number: publish under exactly this number.
             reason: what changed: the release note of the version.
-            in_place: read Parquet, TFRecord or ArrayRecord files where they are, so they must stay there. Their records
+            in_place: read Parquet, TFRecord or ArrayRecord files where they are; they must stay there. Their records
                 keep their order; options that change records are refused. TFRecord and ArrayRecord files that TFDS did
                 not prepare need ``schema`` or ``features``, with the types of all columns.
-            replace: make it the next version of the dataset, whatever that came from. Needed once for a dataset that a
-                builder, an import, a copy or ``publish`` made.
+            replace: publish the next version of the dataset even if the dataset comes from another source. Needed once
+                for a dataset that was made by a builder, an import, a copy or ``publish``.
             promote: make the version canonical, see ``publish``.
             num_shards: the number of shards of each split. None decides by size and count, as TFDS does.
-            description: text for people. None: that of the source, such as the text of its README.md. This and the next
-                five are kept for the next addition; ``describe`` corrects them.
+            description: text for people. None uses the description of the source, such as its README.md. The next
+                addition inherits this and the next five arguments; ``describe`` corrects them.
             license: an SPDX licence expression, such as ``CC-BY-4.0``.
             citation: usually BibTeX.
             homepage: a URL.
             tags: tags to add to those of the source.
-            supervised: the features that are input and target, such as ``["image", "label"]``.
-            processes: number of processes that encode. None starts one for each core once there is enough work.
+            supervised: the names of the input and target features, such as ``["image", "label"]``.
+            processes: number of processes that encode. None starts one for each core if there is enough work.
             dry_run: publish nothing, and report the changes down to records.
             show: describe at most this many differing records of each split.
-            progress: called with a ``Progress``: rows are ``reading``, then ``encoding``; then the records of each
-                split ``writing``; then all are ``verifying``.
+            progress: called with a ``Progress``. The phases are ``reading`` and ``encoding`` of rows, ``writing`` of
+                the records of each split, and ``verifying`` of all records.
 
         Returns:
-            What was published, and why under this number.
+            What was published, and the reasons for its number.
 
         Raises:
             SourceError: the source is missing, ambiguous, unreadable or empty, or its types contradict each other.
-            UnusableRowsError: more rows or files cannot be used than ``skip_bad`` allows; names the first 20. Or, with
-                ``in_place``, records have values that their feature does not allow; names the first of each feature.
-            DuplicateKeyError: two records of a split have the same key; names both places.
+            UnusableRowsError: more rows or files than ``skip_bad`` allows cannot be used; the message names the first
+                20. Or, with ``in_place``, records have values that their feature does not allow; the message names the
+                first of each feature.
+            DuplicateKeyError: two records of a split have the same key; the message names both places.
             FeatureError: a feature is malformed.
             UsageError: an argument does not fit the source.
             ReferenceSyntaxError: the name or config is invalid.
@@ -420,8 +422,8 @@ class Adding(Publishing):
             VersionTooSmallError: ``bump`` or ``number`` is too small for the changes.
             VersionExistsError: ``number`` is published with other content.
             ProtectedError: ``promote`` is True, and the dataset, config or catalog is protected.
-            OtherSourceError: the dataset comes from elsewhere, and ``replace`` is False.
-            ConflictError: other publishers took the next number again and again.
+            OtherSourceError: the dataset comes from another source, and ``replace`` is False.
+            ConflictError: other publishers repeatedly took the next number.
             StorageError: the disk is full or not writable.
         """
         if not dry_run:
@@ -449,7 +451,7 @@ class Adding(Publishing):
         progress: ProgressCallback | None = None,
         **options: Unpack[AddArguments],
     ) -> Addition:
-        """Read a source, and decide its schema, splits and keys. Nothing is written until ``publish`` of the result.
+        """Read a source, and decide its schema, splits and keys. Nothing is written until the result is published.
 
         Args:
             source: see ``add``.
@@ -460,7 +462,7 @@ class Adding(Publishing):
         Raises:
             SourceError, UnusableRowsError, FeatureError, UsageError, ReferenceSyntaxError, MissingExtraError: see
                 ``add``.
-            OtherSourceError: see ``add``. Before a long read, if the place of the source decides it.
+            OtherSourceError: see ``add``. Raised before a long read if the place of the source decides it.
             StorageError: a file cannot be read.
         """
         from registry.intake.options import AddOptions
@@ -513,7 +515,7 @@ class Adding(Publishing):
         options: AddOptions,
         progress: ProgressCallback | None,
     ) -> Plan:
-        """Open the source, and read its rows as the version before says."""
+        """Open the source, and read its rows with the settings of the previous version."""
         from registry.intake.plan import INTAKE, plan_source
         from registry.intake.remembered import remembered_wishes
 
@@ -561,23 +563,23 @@ class Adding(Publishing):
     def _producer_of(
         self, source: Any, reference: Reference, name_use: NameUse, *, folders_only: bool = False
     ) -> Producer:
-        """Describe the addition as far as it is known before the source is opened; refused if that is enough."""
+        """Describe the addition as far as it is known before the source is opened. Raise if it is already refused."""
         if not isinstance(source, str | os.PathLike):
             return Producer(action="add")
         from registry.intake.listing import place_of
 
         place = place_of(os.fspath(source))
         producer = Producer(action="add", place=place)
-        # A path that does not exist, or is a file where only folders can be added, is refused for that.
+        # A path that does not exist, or a file where only folders can be added, gets that error first.
         is_there = os.path.isdir(place) if folders_only else os.path.exists(place)  # noqa: PTH110, PTH112 (of any length)
         if "://" in place or is_there:
             check_continues(name_use, producer, self.backend.producers(reference.name, reference.config))
         return producer
 
     def _require_continued(self, reference: Reference, producer: Producer, name_use: NameUse, plan: Plan) -> Producer:
-        """``producer`` with the kind of its source. Refuse another source, or one without a common column or key.
+        """``producer`` with the kind of its source. Refuse another source, or a source without a common column or key.
 
-        A file of the same name may have replaced the one that was added before.
+        A file may have been replaced by an unrelated file of the same name.
         """
         from registry.publishing.changes import common_features
 
@@ -596,11 +598,11 @@ class Adding(Publishing):
         return producer
 
     def _new_reference(self, source: Any, name: str | None, config: str | None) -> Reference:
-        """The dataset and config, refused before a long read if the name is invalid."""
+        """The dataset and config. An invalid name is refused before a long read."""
         if name is None:
             if not isinstance(source, str | os.PathLike):
                 raise UsageError(
-                    "a dataset from an object of Python needs a name",
+                    "a dataset from a Python object needs a name",
                     hint='For example: catalog.add(frame, "prices")',
                     details={"type": type(source).__name__},
                 )
@@ -619,7 +621,7 @@ class Adding(Publishing):
         return Reference(name, config)
 
     def _refuse_other_form(self, name: str, config: str | None) -> None:
-        """Raise if all versions of the dataset have configs and ``config`` is None, or the other way round."""
+        """Raise if the dataset has configs and ``config`` is None, or the other way round."""
         try:
             known = [listed.config for listed in self.backend.configs.list(name)]
         except NotFoundError:
@@ -644,14 +646,14 @@ def _name_origin(source: Any) -> str:
         return ""
     try:
         return derive_name(os.fspath(source))[1]
-    except UsageError:  # raised again unless a description has a name
+    except UsageError:  # raised again unless a description names the dataset
         return ""
 
 
 def _open(source: Any, options: AddOptions, advance: Advance | None) -> Source:
     from registry.intake.source import Source
 
-    if isinstance(source, Source):  # of a reader that is not ours
+    if isinstance(source, Source):  # from a reader outside of this package
         return source
     if isinstance(source, str | os.PathLike):
         from registry.intake.detect import open_source
@@ -666,7 +668,7 @@ def _open(source: Any, options: AddOptions, advance: Advance | None) -> Source:
 
 
 def _stamp_inputs(source: Any) -> Mapping[str, str] | None:
-    """The stamps of the files of a source before they are read; None if it is not a path, or has very many files."""
+    """The stamps of a source's files before they are read; None if it is not a path, or has too many files."""
     from registry.building.witness import stamps_below
     from registry.intake.listing import FileList
     from registry.storage import local_path
@@ -678,7 +680,7 @@ def _stamp_inputs(source: Any) -> Mapping[str, str] | None:
 
 
 def _features_added(version: DatasetVersion | None) -> FeaturesDict | None:
-    """The features of a version that was added; None if something else made it."""
+    """The features of a version that ``add`` made; None if it was made in another way."""
     from registry.features import features_from_json
     from registry.intake.plan import INTAKE
 
@@ -693,7 +695,7 @@ def _wish(bump: str | None, number: str | Version | None) -> NumberWish:
     if bump is not None and bump not in ("patch", "minor", "major"):
         raise UsageError(
             f"bump must be 'patch', 'minor' or 'major', not {bump!r:.60}",
-            hint="Leave it out to let the changes decide.",
+            hint="Leave out bump to let the changes decide.",
             details={"bump": bump[:200]},
         )
     return NumberWish(bump=None if bump is None else ChangeLevel[bump.upper()], number=read_version(number))

@@ -11,21 +11,21 @@ from registry.errors import ReferenceSyntaxError, UsageError, WrongTypeError
 from registry.model import DatasetVersion, Reference, Use, Version, parse_duration, parse_moment
 
 DatasetLike: TypeAlias = str | Reference | SlicedVersion | DatasetVersion
-"""How a call takes a dataset version: the text of a reference, a ``Reference``, a ``Dataset`` or a ``DatasetVersion``.
+"""A dataset version as an argument: the text of a reference, a ``Reference``, a ``Dataset`` or a ``DatasetVersion``.
 
-The last two mean exactly the version that they are.
+A ``Dataset`` or ``DatasetVersion`` means exactly that version.
 """
 
 
 def read_reference(reference: DatasetLike) -> Reference:
-    """The reference that a caller gave in one of the forms of ``DatasetLike``.
+    """Convert an argument in one of the forms of ``DatasetLike`` to a reference.
 
     >>> str(read_reference("mnist:3.*"))
     'mnist:3.*.*'
 
     Raises:
         ReferenceSyntaxError: the text does not parse.
-        WrongTypeError: the value has none of these types.
+        WrongTypeError: the value has another type.
     """
     if isinstance(reference, Reference):
         return reference
@@ -41,10 +41,10 @@ def read_reference(reference: DatasetLike) -> Reference:
 
 
 def read_exact_reference(reference: DatasetLike) -> Reference:
-    """The same, if it names one version by its number.
+    """Convert an argument to a reference that names one version by its number.
 
     Raises:
-        UsageError: it names a range, an alias, or no version.
+        UsageError: the reference names a range, an alias, or no version.
     """
     wanted = read_reference(reference)
     if wanted.exact is None:
@@ -56,20 +56,20 @@ def read_exact_reference(reference: DatasetLike) -> Reference:
 
 
 def exact_version(reference: Reference) -> Version:
-    """The version of a reference that names one exactly."""
+    """The version of an exact reference."""
     if reference.exact is None:
         raise AssertionError(f"{reference} was checked to be exact")
     return reference.exact
 
 
 def read_dataset(dataset: DatasetLike) -> Reference:
-    """The dataset, or dataset and config, that a caller gave: a reference without a version.
+    """Convert an argument to a dataset, or a dataset and config: a reference without a version.
 
     >>> str(read_dataset("mnist/plain"))
     'mnist/plain'
 
     Raises:
-        UsageError: a text or a ``Reference`` names a version: the call is about all versions.
+        UsageError: a text or a ``Reference`` names a version, but the call is about all versions.
     """
     reference = read_reference(dataset)
     if isinstance(dataset, SlicedVersion | DatasetVersion):
@@ -80,7 +80,7 @@ def read_dataset(dataset: DatasetLike) -> Reference:
 
 
 def read_version(version: str | Version | None) -> Version | None:
-    """The version number that a caller gave, or None.
+    """Convert an argument to a version number, or None.
 
     Raises:
         ReferenceSyntaxError: the text is not ``MAJOR.MINOR.PATCH``.
@@ -98,10 +98,10 @@ def read_version(version: str | Version | None) -> Version | None:
 
 
 def read_duration(duration: str | timedelta, name: str) -> timedelta:
-    """The duration that a caller gave as the argument ``name``.
+    """Convert the argument ``name`` to a duration.
 
     Raises:
-        UsageError: it is malformed, or negative.
+        UsageError: the duration is malformed or negative.
     """
     result = parse_duration(duration) if isinstance(duration, str) else duration
     if result < timedelta(0):
@@ -110,7 +110,7 @@ def read_duration(duration: str | timedelta, name: str) -> timedelta:
 
 
 def read_uses(lines: Iterable[str], place: str) -> list[Use]:
-    """The references in ``lines``, one a line. ``#`` starts a comment; empty lines are skipped.
+    """Parse the references in ``lines``, one per line. ``#`` starts a comment; empty lines are skipped.
 
     >>> [(str(use.reference), use.place) for use in read_uses(["mnist:3.*  # the paper", ""], "uses.txt")]
     [('mnist:3.*.*', 'uses.txt:1')]
@@ -133,7 +133,7 @@ def read_uses(lines: Iterable[str], place: str) -> list[Use]:
 
 
 def make_uses(uses: Sequence[DatasetLike | Use]) -> list[Use]:
-    """The uses that a caller gave. A reference becomes a use without a place."""
+    """Convert an argument to uses. A reference becomes a use without a place."""
     return [use if isinstance(use, Use) else Use(reference=read_reference(use), place="") for use in uses]
 
 
@@ -141,7 +141,7 @@ Moment: TypeAlias = str | date | datetime
 
 
 def read_moment(at: Moment | None) -> datetime | None:
-    """The moment that a caller gave, in UTC. A day means its end.
+    """Convert an argument to a moment in UTC. A day means its end.
 
     >>> read_moment("2026-11-21").isoformat()
     '2026-11-21T23:59:59.999999+00:00'

@@ -1,6 +1,6 @@
 """Backs up catalogs to files, and restores them: ``Catalog.backup`` and ``registry.restore``.
 
-A backup has every row of a catalog and no file of a dataset. ``registry.catalog.backup_file`` describes the format.
+A backup has every row of a catalog but no files of datasets. ``registry.catalog.backup_file`` describes the format.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ class Backup:
     Attributes:
         path: the path or URL of the file.
         num_bytes: its size.
-        facts: the schema of the catalog, the numbers of rows, the head of the event log, and the sha256 of the lines.
-        num_secret_rows: the rows with a password or token in a URL, which catalogs could have before schema 0008. They
-            are saved as they are, because the event log seals them.
+        facts: the schema of the catalog, the number of rows of each table, the head of the event log, and the sha256 of
+            the lines.
+        num_secret_rows: the number of rows with a password or token in a URL, which were possible before schema 0008.
+            They are saved unchanged, because the event log seals them.
     """
 
     path: str
@@ -60,9 +61,9 @@ class Restoration:
 
     Attributes:
         url: the database, without its password.
-        facts: what the backup says about itself.
+        facts: the facts that the backup states about itself.
         log: the comparison of the rows with the event log; None with ``verify=False``.
-        secrets_removed: the versions of an older schema whose URLs had passwords or tokens, which were removed.
+        secrets_removed: the versions, from an older schema, from whose URLs passwords or tokens were removed.
     """
 
     url: str
@@ -82,7 +83,7 @@ def back_up(
 ) -> Backup:
     """Write a backup of the catalog at ``url``, which may have an older schema than this registry.
 
-    ``Catalog.backup`` does the same for a catalog that is open.
+    ``Catalog.backup`` does the same for an open catalog.
 
     Args:
         path: the new file, a path or URL.
@@ -93,7 +94,7 @@ def back_up(
 
     Raises:
         AlreadyStoredError: the file exists, and ``force`` is False.
-        CatalogNotFoundError, NotACatalogError, SchemaAheadError: there is no catalog of this registry.
+        CatalogNotFoundError, NotACatalogError, SchemaAheadError: there is no catalog that this release can read.
         StorageError: the file cannot be written.
     """
     from registry.catalog.backup import open_backup
@@ -128,18 +129,18 @@ def restore(
         path: the backup, a path or URL.
         url: the catalog to create, see ``connect``.
         verify: compare the rows with the event log, and refuse a backup of a catalog that was tampered with.
-        anchor: the ``head`` of the log when the backup was made, or an earlier one. The log must contain it.
-        dry_run: check the backup in a temporary SQLite file, and that the catalog is empty; restore nothing.
+        anchor: the ``head`` of the log when the backup was made, or an earlier head. The log must contain it.
+        dry_run: check the backup in a temporary SQLite file, check that the catalog is empty, and restore nothing.
         progress: called with a ``Progress``, in rows.
 
     Raises:
-        UsageError: there is an ``anchor``, and ``verify`` is False.
-        NotStoredError: there is no such file.
-        BackupFormatError: the file is not a backup, or is damaged, cut off or changed; the message names the line.
+        UsageError: ``anchor`` is given, and ``verify`` is False.
+        NotStoredError: the file does not exist.
+        BackupFormatError: the file is not a backup, or is damaged, truncated or changed; the message names the line.
         CatalogNotEmptyError: the catalog has rows.
         LogTamperedError: the rows differ from the event log, or the log does not contain ``anchor``.
         SchemaAheadError: a newer registry made the backup or the catalog.
-        NotACatalogError: the database holds something else.
+        NotACatalogError: the database contains other tables.
         CatalogUnavailableError: the database does not answer, or is in use.
 
     Example:
@@ -173,7 +174,7 @@ def restore(
 
 
 def write_backup(path: str | os.PathLike[str], lines: Iterable[bytes], *, force: bool, dry_run: bool = False) -> Backup:
-    """Write the lines of a backup to a new file, which appears when it is complete."""
+    """Write the lines of a backup to a new file, which appears only when it is complete."""
     from registry.catalog.backup_file import facts_of
 
     store, name = _store_of(path)
@@ -183,7 +184,7 @@ def write_backup(path: str | os.PathLike[str], lines: Iterable[bytes], *, force:
     try:
         if dry_run and not force and store.exists(name):
             raise AlreadyStoredError("the file exists")
-        # gzip's own name and time are left out: the last line has the time.
+        # The name and time in gzip's header are left out: the last line of the backup has the time.
         with (
             nullcontext(counted) if dry_run else store.create(name, overwrite=force) as file,
             gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=_LEVEL, mtime=0) as packed,
@@ -205,13 +206,13 @@ def write_backup(path: str | os.PathLike[str], lines: Iterable[bytes], *, force:
 
 
 def _may_have_secrets(head: bytes) -> bool:
-    """Whether the backup with this first line is of a schema from before secrets were removed from URLs."""
+    """Whether the backup with this first line has a schema from before secrets were removed from URLs."""
     schema: str = json.loads(head)["schema"]
     return schema < _WITHOUT_SECRETS
 
 
 class _Counted(io.RawIOBase):
-    """Counts the bytes that are written to it, and keeps none."""
+    """Counts the bytes that are written to it, and discards them."""
 
     num_bytes = 0
 
@@ -225,7 +226,7 @@ class _Counted(io.RawIOBase):
 
 
 def _store_of(path: str | os.PathLike[str]) -> tuple[Store, str]:
-    """The folder of a file, as a store, and the name of the file in it."""
+    """The folder of a file, as a store, and the name of the file."""
     from registry.storage import open_store, require_plain
 
     text = require_plain(os.fspath(path))

@@ -118,7 +118,7 @@ SORTS: Final = {
     "examples": "num_examples",
     "versions": "num_versions",
 }
-"""The orders of a list of datasets, and the field of a summary that each compares."""
+"""The sort orders of a list of datasets, and the field of a summary that each compares."""
 
 
 @typed_arguments
@@ -131,48 +131,51 @@ def connect(
 ) -> Catalog:
     """Open a catalog.
 
-    An SQLite file that does not exist is created when something is published. Until then, every other call raises
-    CatalogNotFoundError, whose hint names the most similar file of the folder.
+    An SQLite file that does not exist is created by the first publication. Until then, every other call raises
+    CatalogNotFoundError, whose hint names the file with the most similar name in the folder.
 
     A site, which ``registry site`` wrote and any web server serves, is opened read-only, with the data directory that
-    it names. Nothing is requested before the first look-up, which needs at most two requests; later ones need one, and
-    one of an exact version that is in the cache none. If the server does not answer, the cached catalog does, with a
-    CatalogUnavailableWarning. The end of the site's event log is remembered in the user's data folder: a site whose log
-    does not continue it is refused. So the first look-up trusts the server, unless a ``key`` must have signed.
+    it names. Nothing is requested before the first look-up. The first look-up needs at most two requests, later ones
+    need one, and a look-up of an exact version in the cache needs none. If the server does not answer, the cached
+    catalog is used, with a CatalogUnavailableWarning. The head of the site's event log is stored in the user's data
+    folder, and a site whose log does not continue from it is refused. The first look-up therefore trusts the server,
+    unless ``key`` requires a signature.
 
     Args:
         url: a database URL (``sqlite:///catalog.db``, ``postgresql://host/name``), the path of an SQLite file, or
             ``https://host/path/`` of a service or a site. A user and password in it are sent to that server only.
             Default: ``$REGISTRY_CATALOG``, else a file in the user's data folder.
-        data_dir: path or URL of the data directory, which holds the shards. Default: ``$REGISTRY_DATA_DIR``, else the
-            one that the catalog records, else the folder ``datasets`` next to an SQLite catalog. Versions can be read
-            from another one, such as a copy, and are published only into the recorded one.
-        create: True creates the SQLite file, and its folder, at once if they do not exist. False makes a file that does
-            not exist an error at once.
-        key: public keys, as paths or texts, one of which must have signed the site: an Ed25519 key as
-            ``registry pin keygen`` or ssh-keygen writes it. Default: ``$REGISTRY_TRUSTED_KEYS``. None trusts a site
-            without a signature.
+        data_dir: path or URL of the data directory, which contains the shards. Default: ``$REGISTRY_DATA_DIR``, else
+            the directory that the catalog records, else the folder ``datasets`` next to an SQLite catalog. Versions can
+            be read from another directory, such as a copy, but are published only into the recorded one.
+        create: True creates the SQLite file and its folder at once if they do not exist. False raises at once if the
+            file does not exist.
+        key: trusted public keys, as paths or texts: Ed25519 keys as written by ``registry pin keygen`` or ssh-keygen.
+            One of them must have signed the site. Default: ``$REGISTRY_TRUSTED_KEYS``. Without keys, sites need no
+            signature.
 
     Raises:
-        UsageError: ``url`` is empty or malformed, ``data_dir`` contains a password, or there is a ``key`` and no site.
+        UsageError: ``url`` is empty or malformed, ``data_dir`` contains a password, or ``key`` is given for a catalog
+            that is not a site.
         CatalogNotFoundError: the SQLite file does not exist, and ``create`` is False.
         MissingExtraError: the driver of the database is not installed, or urllib3 for a site.
         StorageError: the folder of the SQLite file cannot be created.
         NotACatalogError: the database or file is not a catalog.
         SchemaBehindError, SchemaAheadError: the catalog was created by an older or a newer release.
-        CatalogUnavailableError: the database does not answer. If this machine knows versions of a catalog on a server,
-            this is raised later, by every call but the look-up of such a version.
+        CatalogUnavailableError: the database does not answer. If this machine remembers versions of the catalog, the
+            error is raised later, by every call except the look-up of such a version.
 
-    Raises, for a site, at the first call that asks it:
+        Raises, for a site, at the first call that sends a request:
         CatalogNotFoundError: the server has no ``site.json`` there.
         CatalogUnavailableError: the server does not answer, and the cache has no catalog of the site.
-        CatalogRefusedError: it wants a login.
-        SiteFormatError: its index is malformed, or not one.
-        SignatureError: no trusted key signed it.
-        SiteMismatchError: its catalog is not the one that its index names, or has what a site must not have.
-        LogTamperedError: its event log is broken.
-        SiteHistoryError: its event log was rolled back, or does not continue the one that was read before.
-        SchemaAheadError: a newer release wrote it.
+        CatalogRefusedError: the server requires a login.
+        SiteFormatError: ``site.json`` is malformed, or is not the index of a site.
+        SignatureError: no trusted key signed the site.
+        SiteMismatchError: the catalog differs from the description in the index, or contains what a site must not
+            contain.
+        LogTamperedError: the event log is broken.
+        SiteHistoryError: the event log was rolled back, or does not continue the log that was read before.
+        SchemaAheadError: a newer release wrote the site.
         CatalogPermissionError: the call would write.
 
     Example:
@@ -210,7 +213,7 @@ def connect(
 
 
 def _open_file(chosen: str, url: str | os.PathLike[str] | None, *, create: bool) -> CatalogBackend:
-    """The catalog that ``url`` names, and that was ``chosen`` if it is None."""
+    """Open the catalog at ``chosen``, which is ``url`` or the default."""
     with name_origin(url):
         if create:
             make_catalog_folder(chosen)
@@ -218,7 +221,7 @@ def _open_file(chosen: str, url: str | os.PathLike[str] | None, *, create: bool)
 
 
 def remembering(url: str, backend: CatalogBackend | CatalogUnavailableError) -> CatalogBackend:
-    """A catalog on another machine, with what this machine knows about it; raises the error if that is nothing."""
+    """A catalog on another machine, with the facts that this machine remembers of it; the error if it has none."""
     from registry.catalog.remembering import RememberingCatalog
 
     result = RememberingCatalog(url, backend, known_versions_folder)
@@ -233,8 +236,8 @@ class Catalog(Adding):
 
     Use it as a context manager, or call ``close()``. Threads may share it.
 
-    Every method that asks the database raises ``CatalogUnavailableError`` if it is locked or does not answer, and
-    ``CatalogError`` if its file is damaged, or was deleted or replaced while it was open.
+    Every method that queries the database raises ``CatalogUnavailableError`` if the database is locked or does not
+    answer, and ``CatalogError`` if its file is damaged, or was deleted or replaced while it was open.
 
     >>> with registry.connect() as catalog:
     ...     digits = catalog.dataset("digits")
@@ -252,14 +255,14 @@ class Catalog(Adding):
         return self.backend.url
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # For spawned workers and deepcopy: the copy opens the catalog again. A password is never pickled.
+        # For spawned workers and deepcopy: the copy opens the catalog again. Passwords are never pickled.
         file = self.backend.file
         url = self.url if file is None else str(file.absolute())
         if MASK in url and masked_url(catalog_url()) != url:
             raise UsageError(
                 f"the catalog {url} cannot be pickled, because its URL contains a password",
-                hint="Set REGISTRY_CATALOG to this URL, which the other process reads, too; or leave its password "
-                "out of the URL: ~/.pgpass or PGPASSWORD. A reader (dataset.read) can always be pickled.",
+                hint="Set REGISTRY_CATALOG to this URL, which the other process reads as well; or move the password "
+                "from the URL to ~/.pgpass or PGPASSWORD. A reader (dataset.read) can always be pickled.",
             )
         data_dir = self.data_dir if "://" in self.data_dir else os.path.abspath(self.data_dir)  # noqa: PTH100 (a text)
         return _open_again, (url, data_dir, cast("Any", self.backend).options.keys if is_site(url) else ())
@@ -267,7 +270,7 @@ class Catalog(Adding):
     def dataset(self, reference: DatasetLike, *, at: Moment | None = None) -> Dataset:
         """Look up the published version that ``reference`` names.
 
-        A yanked version is returned only if it is named exactly or by an alias, with a YankedVersionWarning.
+        A yanked version is returned only for its exact number or an alias, with a YankedVersionWarning.
 
         >>> str(catalog.dataset("digits:1.*").reference)
         'digits:1.0.0'
@@ -275,14 +278,15 @@ class Catalog(Adding):
         Args:
             reference: ``name[/config][:request | @alias]``, a ``Reference``, or a ``Dataset`` or ``DatasetVersion``,
                 which means exactly that version.
-            at: look the reference up as of this moment, by the event log. A day means its end, in UTC. None is now.
+            at: look the reference up as of this moment, using the event log. A day means its end, in UTC. None means
+                now.
 
         Raises:
             ReferenceSyntaxError: the reference does not parse.
-            NotFoundError: the dataset, config, version or alias does not exist; the hint names the nearest.
-            VersionWithdrawnError: the version is dropped, or is yanked and not named exactly; the hint names what can
-                be read.
-            LockedError: look-ups are locked, and the reference does not name one version exactly, or is not pinned.
+            NotFoundError: the dataset, config, version or alias does not exist; the hint suggests the nearest name.
+            VersionWithdrawnError: the version is dropped, or is yanked and not named exactly; the hint names versions
+                that can be read.
+            LockedError: look-ups are locked, and the reference is not exact, or is not pinned.
             UsageError: ``reference`` or ``at`` has a wrong type.
         """
         dataset = self.look_up(reference, at=at)
@@ -323,9 +327,10 @@ class Catalog(Adding):
         dry_run: bool = False,
         **description: Unpack[DescriptionArguments],
     ) -> MetadataChange:
-        """Correct the metadata of a published version. Its records, its number and its files stay as they are.
+        """Correct the metadata of a published version. Its records, its number and its files do not change.
 
-        The event log keeps who changed what. A pin keeps what it pinned, and the next ``add`` keeps what was corrected.
+        The event log records who changed what. Pins keep the metadata that they recorded, and the next ``add`` inherits
+        the corrected metadata.
 
         >>> change = catalog.describe("digits:1.0.0", license="cc-by-4.0", tags=["images"], dry_run=True)
         >>> change.fields, change.after.license
@@ -334,22 +339,22 @@ class Catalog(Adding):
         Args:
             reference: one version, exact or an alias.
             description: text for people.
-            license: an SPDX licence expression, such as ``CC-BY-4.0``; a warning tells of other text.
+            license: an SPDX licence expression, such as ``CC-BY-4.0``. Other text causes a warning.
             citation: usually BibTeX.
             homepage: a URL.
             tags: tags to add.
-            supervised: the features that are input and target, such as ``["image", "label"]``.
-            remove_tags: tags to remove; a warning tells of one that the version does not have.
+            supervised: the names of the input and target features, such as ``["image", "label"]``.
+            remove_tags: tags to remove. A tag that the version does not have causes a warning.
             dry_run: compute the change, and write nothing.
 
         Returns:
-            The metadata before and after. None for an argument changes nothing, and an empty one removes the value. If
-            nothing changed, ``is_change`` is False, and nothing was logged.
+            The metadata before and after. An argument of None changes nothing, and an empty argument removes the value.
+            If nothing changed, ``is_change`` is False, and nothing was logged.
 
         Raises:
             NotFoundError: the dataset, config, version or alias does not exist.
-            UsageError: ``reference`` does not name one version, there is no change, there is no such feature, or
-                a text is too long.
+            UsageError: ``reference`` does not name one version, no change is requested, a feature does not exist, or a
+                text is too long.
         """
         changes = Description(remove_tags=remove_tags, **description)
         if changes.is_empty:
@@ -365,10 +370,10 @@ class Catalog(Adding):
         return change
 
     def rename(self, dataset: DatasetLike, name: str, *, dry_run: bool = False) -> Renaming:
-        """Give a dataset another name. References and pins with its former name go on working, with a note.
+        """Give a dataset another name. References and pins with a former name continue to work, with a note.
 
-        Versions, numbers and aliases stay, and files stay where they are. New versions are published under the new name
-        only. No other dataset ever gets a former name; this one may be renamed back.
+        Versions, numbers and aliases do not change, and files are not moved. New versions are published only under the
+        new name. No other dataset can take a former name, but the dataset can be renamed back.
 
         >>> catalog.rename("digits", "numerals", dry_run=True).names
         ('digits', 'numerals')
@@ -379,14 +384,15 @@ class Catalog(Adding):
             dry_run: compute the change, and write nothing.
 
         Returns:
-            The names before and after. If it has that name already, ``is_change`` is False, and nothing was logged.
+            The names before and after. If the dataset already has that name, ``is_change`` is False, and nothing was
+            logged.
 
         Raises:
-            DatasetNotFoundError: there is no such dataset.
-            DatasetRenamedError: the new name is, or was, that of another dataset.
+            DatasetNotFoundError: the dataset does not exist.
+            DatasetRenamedError: another dataset has or had the new name.
             ReservedError: a publisher is sending files of the dataset to an object store.
-            ReferenceSyntaxError, UsageError: no dataset can have the new name, or ``dataset`` names a config or a
-                version.
+            ReferenceSyntaxError, UsageError: the new name is not a valid dataset name, or ``dataset`` names a config or
+                a version.
         """
         wanted = read_dataset(dataset)
         if wanted.config is not None:
@@ -402,7 +408,7 @@ class Catalog(Adding):
         state: str | None = None,
         sort: str = "name",
     ) -> tuple[DatasetSummary, ...]:
-        """Every dataset and config that meets all conditions. Of each, the version that a list shows is compared.
+        """Every dataset and config that meets all conditions. The conditions apply to the version that a list shows.
 
         >>> [(one.dataset, str(one.canonical)) for one in catalog.datasets(like="dig*")]
         [('digits', '1.0.0')]
@@ -412,10 +418,10 @@ class Catalog(Adding):
             like: only those whose name, ``name`` or ``name/config``, matches this glob.
             owner: only those whose version this person or service published.
             state: only those whose version is ``supported``, ``deprecated``, ``yanked`` or ``dropped``.
-            sort: by ``name``, or by ``date``, ``size``, ``examples`` or ``versions``, the largest or newest first.
+            sort: sort by ``name``; or by ``date``, ``size``, ``examples`` or ``versions``, newest or largest first.
 
         Raises:
-            UsageError: there is no such state or order.
+            UsageError: the state or order is unknown.
         """
         if sort not in SORTS or state not in (None, *VersionState):
             name, value, names = ("sort", sort, SORTS) if sort not in SORTS else ("state", state, VersionState)
@@ -425,7 +431,7 @@ class Catalog(Adding):
         return found if sort == "name" else tuple(sorted(found, key=attrgetter(SORTS[sort]), reverse=True))
 
     def search(self, text: str, *, limit: int = 20) -> tuple[SearchHit, ...]:
-        """Search the datasets for words, the best match first.
+        """Search the datasets for words, best match first.
 
         Every word must match the beginning of a word in the name, tags, features, labels, description, licence,
         homepage or citation; case and accents do not matter. ``dig`` finds digits, ``images`` finds open_images_v4.
@@ -451,7 +457,7 @@ class Catalog(Adding):
         below: Version | None = None,
         limit: int | None = None,
     ) -> tuple[VersionSummary, ...]:
-        """Every published version of a dataset, the highest first, dropped ones included.
+        """Every published version of a dataset, highest first, including dropped ones.
 
         >>> [str(one.version) for one in catalog.versions("digits")]
         ['1.0.0']
@@ -459,9 +465,9 @@ class Catalog(Adding):
         Args:
             reference: the dataset, ``name[/config]``, or a value that names it, see ``dataset``. A version in it is
                 ignored. Without a config it means the default config.
-            at: the versions that were published at this moment, in their state at that time. None is now.
+            at: list the versions that were published at this moment, in their state at that time. None means now.
             below: only versions with a lower number.
-            limit: at most this many, the highest.
+            limit: at most this many versions, the highest ones.
 
         Raises:
             DatasetNotFoundError, ConfigNotFoundError: the dataset does not exist, or did not at that moment.
@@ -475,7 +481,7 @@ class Catalog(Adding):
 
         Args:
             reference: the dataset, see ``versions``.
-            at: at this moment. None is now.
+            at: as of this moment. None means now.
 
         Raises:
             DatasetNotFoundError, ConfigNotFoundError: the dataset does not exist, or did not at that moment.
@@ -499,7 +505,7 @@ class Catalog(Adding):
         return CatalogPins(self.backend, look_up=self.look_up, diff=self.diff)
 
     def published_digest(self, reference: DatasetLike) -> str | None:
-        """The content digest that was published under an exact version, 64 hex digits, or None if the number is free.
+        """The content digest of an exact version, 64 hex digits, or None if the number is free.
 
         Dropped versions keep their digest: a number is never used twice.
 
@@ -523,7 +529,7 @@ class Catalog(Adding):
 
     @cached_property
     def mirrors(self) -> Mirrors:
-        """The places that hold the files of a version: ``list``, ``add``, ``remove``, ``check``, ``relocate``."""
+        """The locations of the files of a version: ``list``, ``add``, ``remove``, ``check``, ``relocate``."""
         from registry.api.mirrors import Mirrors
 
         recorded = self.directory.recorded()
@@ -538,14 +544,14 @@ class Catalog(Adding):
 
     @property
     def tokens(self) -> Tokens:
-        """Who may call the server of a shared catalog: ``create``, ``list``, ``revoke``."""
+        """The access tokens for the server of a shared catalog: ``create``, ``list``, ``revoke``."""
         from registry.api.access import Tokens
 
         return Tokens(self.backend.access)
 
     @property
     def webhooks(self) -> Webhooks:
-        """Who gets the events by HTTP: ``create``, ``list``, ``secret``, ``remove``, ``resume``, ``test``."""
+        """Receivers of events by HTTP: ``create``, ``list``, ``secret``, ``remove``, ``resume``, ``test``."""
         from registry.api.webhooks import Webhooks
 
         return Webhooks(self.backend)
@@ -566,14 +572,14 @@ class Catalog(Adding):
     def set_data_dir(
         self, data_dir: str | os.PathLike[str], *, force: bool = False, dry_run: bool = False
     ) -> DataDirectoryChange:
-        """Record the data directory of the catalog, for every client: at the start, or after all its files were moved.
+        """Record the data directory of the catalog for all clients, e.g. after all its files were moved.
 
-        A folder below that of an SQLite catalog is recorded relative to it, so that both can be moved together. The
-        event log keeps the complete places.
+        A folder below the folder of an SQLite catalog is recorded relative to it, so that both can be moved together.
+        The event log records absolute paths.
 
         Args:
             data_dir: path or URL of the folder.
-            force: record it although files of versions are missing there.
+            force: record the directory even if files of versions are missing there.
             dry_run: compute the change, and write nothing.
 
         Raises:
@@ -584,7 +590,7 @@ class Catalog(Adding):
         return self.directory.record(data_dir, force=force, dry_run=dry_run)
 
     def protection(self, reference: DatasetLike, *, at: Moment | None = None) -> str | None:
-        """What keeps publications from moving the canonical version of a dataset, or None if nothing does.
+        """The protection that keeps publications from changing the canonical version of a dataset, or None.
 
         Args:
             reference: the dataset, see ``versions``.
@@ -609,17 +615,18 @@ class Catalog(Adding):
         most_bytes: int | None = None,
         progress: ProgressCallback | None = None,
     ) -> VersionDiff:
-        """Compare two published versions, down to the record, and say which step of the number the changes require.
+        """Compare two published versions, down to records, and compute the step of the number that the changes require.
 
-        The versions may belong to different datasets. Records are compared by the features that both have. Files are
-        read only if the fingerprints differ.
+        The versions may belong to different datasets. Records are compared by the features that both versions have.
+        Files are read only if the fingerprints differ.
 
         Args:
             old: the version to start from, see ``dataset``.
             new: the version to compare with it.
             show: describe at most this many differing records of each split.
-            most_bytes: do not compare records if more bytes of a version may differ; ``VersionDiff.unread`` says so.
-                Then, fingerprints that the catalog lacks are not computed, either. None compares all records.
+            most_bytes: do not compare records if more than this number of bytes of a version may differ; in that case
+                ``VersionDiff.unread`` says so, and fingerprints that the catalog lacks are not computed either. None
+                compares all records.
             progress: called with a ``Progress``, in records.
 
         Raises:
@@ -643,7 +650,7 @@ class Catalog(Adding):
         before: int | None = None,
         limit: int | None = None,
     ) -> Iterator[Event]:
-        """Iterate over the events of the catalog, the oldest first: who did what, and when. Memory stays bounded.
+        """Iterate over the events of the catalog, oldest first, in bounded memory.
 
         >>> [(event.action, event.dataset, str(event.version)) for event in catalog.log()]
         [('data-dir', '', ''), ('publish', 'digits', '1.0.0')]
@@ -653,8 +660,8 @@ class Catalog(Adding):
             until: only events at or before this moment.
             dataset: only events of this dataset. A name without a config means all its configs.
             actions: only events of these kinds, e.g. ``["publish", "yank"]``.
-            before: only events with a smaller ``id``: with ``limit``, the page before that event.
-            limit: only the newest events, at most this many.
+            before: only events with a smaller ``id``. Together with ``limit``, this gives the page before that event.
+            limit: only this number of the newest events.
 
         Raises:
             DatasetNotFoundError, ConfigNotFoundError: the dataset does not exist.
@@ -679,21 +686,21 @@ class Catalog(Adding):
     ) -> Iterator[Event]:
         """Iterate over events as they happen, each once and in order, until you stop.
 
-        It waits for the next event with one request in ten seconds. If the catalog does not answer, it warns, goes on
-        asking for an hour, and then raises. A program that keeps the ``id`` of the last event it has handled misses
-        none when it is started again.
+        It sends one request every ten seconds to wait for the next event. If the catalog does not answer, it warns,
+        retries for an hour, and then raises. A program that stores the ``id`` of the last event that it handled misses
+        no event when it is restarted.
 
         >>> next(catalog.follow(after=1)).action
         'publish'
 
         Args:
-            after: the ``id`` of the event to continue from, 0 for all; None begins with the next one.
+            after: the ``id`` of the event to continue after; 0 means all events, and None begins with the next event.
             dataset: only events of this dataset. A name without a config means all its configs.
             actions: only events of these kinds, e.g. ``["publish", "yank"]``.
 
         Raises:
             DatasetNotFoundError, ConfigNotFoundError: the dataset does not exist.
-            UsageError: ``dataset`` names a version, or the log ends before ``after``, as it was restored.
+            UsageError: ``dataset`` names a version, or the log ends before ``after``, e.g. because it was restored.
             CatalogUnavailableError: the catalog has not answered for an hour.
         """
         return follow_events(
@@ -704,9 +711,9 @@ class Catalog(Adding):
         )
 
     def verify_log(self, *, anchor: str | None = None, progress: ProgressCallback | None = None) -> LogReport:
-        """Verify that only the registry changed the catalog: its event log, and the rows that the events describe.
+        """Verify that no other software changed the event log of the catalog, or the rows that the events describe.
 
-        Every event is sealed with the hash of the event before it. Replayed, the events must give the rows of the
+        Every event is sealed with the hash of the event before it. Replaying the events must give the rows of the
         tables, down to the recorded sha256 of every shard. No file is opened: ``verify_all`` compares the files.
         ``LogReport.require_sound()`` raises if something is wrong.
 
@@ -715,7 +722,7 @@ class Catalog(Adding):
             progress: called with a ``Progress``, in rows.
 
         Raises:
-            UsageError: ``anchor`` is not a hash of 64 hex digits; or is 64 zeros, the head of an empty log, although
+            UsageError: ``anchor`` is not a hash of 64 hex digits, or is the head of an empty log (64 zeros) although
                 there are events.
         """
         if anchor is not None and not re.fullmatch("[0-9a-f]{64}", anchor):
@@ -734,15 +741,16 @@ class Catalog(Adding):
         ahead: str | timedelta | None = None,
         dry_run: bool = False,
     ) -> ClockCorrection:
-        """Correct the times of events that a wrong clock stamped, by an event of its own (``correct-clock``).
+        """Correct the times of events that a wrong clock dated, by adding a ``correct-clock`` event.
 
-        The events stay as they are. From now on, look-ups at a moment, histories and ``log`` use the corrected times,
-        and new events follow them. An event is read at the time in the row that it describes, if that is earlier than
-        its stamp; at its stamp less ``ahead``; or else at the time of the next event: it happened then at the latest.
+        The events themselves do not change. Look-ups at a moment, histories and ``log`` use the corrected times from
+        now on, and new events follow them. The corrected time of an event is the time in the row that it describes, if
+        that is earlier than the event's own time; else the event's time minus ``ahead``, if given; else the time of the
+        next event, which is when it happened at the latest.
 
         Args:
-            first: the id of the first wrong event; by default, the first that is dated after the clock.
-            last: the id of the last one; by default, the newest event.
+            first: the id of the first wrong event; by default, the first event that is dated in the future.
+            last: the id of the last wrong event; by default, the newest event.
             ahead: how far the wrong clock was ahead, e.g. ``"3652d"``.
             dry_run: only compute the times.
 
@@ -767,11 +775,11 @@ class Catalog(Adding):
     ) -> Backup:
         """Write a backup of the catalog while it is in use; ``registry.restore`` restores it into either database.
 
-        The backup has every row at one moment, and neither files of datasets nor passwords. Copy the data directory
-        after it: files are written before their row.
+        The backup contains every row as of one moment, but no files of datasets and no passwords. Back up the data
+        directory after the catalog, because files are written before their row.
 
         Args:
-            path: the new file, a path or URL. It appears when it is complete.
+            path: path or URL of the new file, which appears only when it is complete.
             force: replace the file if it exists.
             dry_run: read all rows, and write nothing.
             progress: called with a ``Progress``, in rows.
@@ -786,17 +794,17 @@ class Catalog(Adding):
         return write_backup(path, self.backend.backup(advance=advance), force=force, dry_run=dry_run)
 
     def usage(self, reference: DatasetLike | None = None, *, check: bool = False) -> Usage:
-        """The disk space of versions in any state: by version, dataset and location. Shared files are counted once.
+        """The disk space of versions in any state, by version, dataset and location. Shared files are counted once.
 
         >>> total = catalog.usage("digits").total
         >>> total.num_versions, total.num_files, total.num_bytes
         (1, 5, 346244)
 
         Args:
-            reference: only the versions that it means: all of a dataset, or those that a request or an alias names. A
-                name without a config means all its configs.
-            check: also list every location, and compare sizes; ``StoredUsage.error`` says why one cannot be listed.
-                Without it, no file system or store is asked.
+            reference: only these versions: all versions of a dataset, or those that a request or an alias names. A name
+                without a config means all its configs.
+            check: also list every location, and compare sizes; ``StoredUsage.error`` says why a location cannot be
+                listed. Without it, no file system or store is accessed.
 
         Raises:
             VersionNotFoundError: no such version is published.
@@ -820,29 +828,31 @@ class Catalog(Adding):
         dry_run: bool = False,
         each: Callable[[Leftover], None] | None = None,
     ) -> GarbageReport:
-        """Remove what nobody needs from the data directory, TMPDIR and the index cache of this user.
+        """Remove unneeded files from the data directory, TMPDIR and the index cache of this user.
 
-        Garbage is: unfinished files and folders, folders that were moved aside, what publishers to object stores left
-        behind, files of the cache that were not used, and files of dropped versions whose removal is due (``remove``).
-        Nothing else that a row of any version names is removed, nothing that a running process owns, nothing that
-        another catalog with the same data directory may own, and nothing that the registry did not make: such files are
-        only listed.
+        Garbage is: unfinished files and folders, folders that were moved aside, leftovers of publishers to object
+        stores, unused files of the cache, and files of dropped versions whose removal is due (see ``remove``).
+        Other files that the row of any version names are never removed. Neither are files that belong to a running
+        process, that may belong to another catalog with the same data directory, or that the registry did not create:
+        such files are only listed.
 
         >>> catalog.collect_garbage(dry_run=True).of("found")
         ()
 
         Args:
-            older_than: the grace period, e.g. ``"12h"``. It decides where a process of another machine may still be
-                running, and about folders that were moved aside.
-            dropped_after: also remove the files of versions that were dropped so long ago, e.g. ``"90d"``, although
-                nobody requested it; those that an alias or ``uses`` names, and protected ones, keep their files.
-            datasets: patterns of the datasets that ``dropped_after`` is about: ``name`` or ``name/config``, with ``*``.
+            older_than: the grace period, e.g. ``"12h"``. It applies to files of processes that may still be running on
+                another machine, and to folders that were moved aside.
+            dropped_after: also remove the files of versions that were dropped longer ago than this, e.g. ``"90d"``,
+                without a call of ``remove``. Protected versions, and versions that an alias or ``uses`` names, keep
+                their files.
+            datasets: patterns of the datasets to which ``dropped_after`` applies: ``name`` or ``name/config``, with
+                ``*``.
             uses: references in use, see ``Lifecycle``.
-            dry_run: list it, and remove nothing.
+            dry_run: list the garbage, and remove nothing.
             each: called with each ``Leftover`` as soon as it is known.
 
         Returns:
-            Every leftover; ``require_all()`` raises if one could not be removed.
+            All leftovers. ``require_all()`` raises if one could not be removed.
 
         Raises:
             UsageError: ``older_than`` or ``dropped_after`` is malformed or negative.
@@ -884,33 +894,34 @@ class Catalog(Adding):
     ) -> RemovalReport:
         """Remove the files of a dropped version: in the data directory, at its mirrors, and in the cache of this user.
 
-        Before the grace time has passed, the removal is only planned; ``collect_garbage``, or the same call, does it
-        then. ``lifecycle.undo("drop", ...)`` cancels a plan, and is refused once the removal has begun. The version
-        keeps its rows, its number and its events. Files that were published in place, and files that the catalog does
-        not record, are left and named. A call that was killed is finished by the same call.
+        Before the grace period ends, the removal is only planned; ``collect_garbage``, or the same call again, carries
+        it out later. ``lifecycle.undo("drop", ...)`` cancels a planned removal, and is refused once the removal has
+        begun. The version keeps its rows, its number and its events. Files that were published in place, and files that
+        the catalog does not record, are reported but not removed. If a call was killed, repeat it to finish the
+        removal.
 
         Args:
             reference: one version, exactly or an alias.
-            grace: how long after the drop files are kept, e.g. ``"30d"``. None means as planned before, or ``"7d"``.
-            now: remove them at once.
-            force: go on if another version names the files, if an alias or ``uses`` names the version, and if a place
-                is not on this machine, is behind a link or cannot be written; such a place is left.
+            grace: how long files are kept after the drop, e.g. ``"30d"``. None means as planned before, or ``"7d"``.
+            now: remove the files at once.
+            force: continue even if another version shares the files, if an alias or ``uses`` names the version, or if a
+                location is on another machine, is behind a link or cannot be written; such a location is skipped.
             dry_run: return what would be removed, and change nothing.
             uses: references in use, see ``Lifecycle``.
 
         Returns:
-            How far the removal is, and each place with what was removed; ``require_all()`` raises if a place could not
-            be cleared. Then the removal is not ended, and the same call goes on.
+            The progress of the removal, and what was removed in each location. ``require_all()`` raises if a location
+            could not be cleared. In that case the removal is not finished, and the same call continues it.
 
         Raises:
             NotFoundError: the dataset, config, version or alias does not exist.
             ConflictError: the version is not dropped, or is in use.
-            ReservedError: a publisher is sending its files again.
+            ReservedError: a publisher is uploading the files again.
             UsageError: ``reference`` does not name one version, or ``grace`` is malformed, negative, or given with
                 ``now``.
         """
         if now and grace is not None:
-            raise UsageError("a removal has a grace time or happens now, not both", hint="Give one of the two.")
+            raise UsageError("a removal has a grace period or happens now, not both", hint="Pass only one of the two.")
         duration = timedelta(0) if now else None if grace is None else read_duration(grace, "grace")
         return self._remover.remove(
             read_reference(reference), grace=duration, force=force, dry_run=dry_run, uses=make_uses(uses)
@@ -930,8 +941,8 @@ class Catalog(Adding):
     ) -> CatalogReport:
         """Compare the files of every version with the catalog. Nothing is changed.
 
-        Dropped versions are skipped. A version that fails does not stop the next. Together with ``verify_log`` it
-        proves that everything that was published still exists unchanged.
+        Dropped versions are skipped. If a version fails, the others are still compared. Together with ``verify_log``,
+        this proves that everything that was published still exists unchanged.
 
         >>> report = catalog.verify_all()
         >>> len(report), report.failed
@@ -939,24 +950,25 @@ class Catalog(Adding):
 
         Args:
             deep: also decode every record.
-            processes: the number of versions that are compared at the same time, by threads; with ``deep``, the number
-                of worker processes that decode the records of one version after the other. None compares one version
-                after the other.
+            processes: the number of threads, each of which compares one version at a time; with ``deep``, the number of
+                worker processes that together decode one version after the other. None compares one version after the
+                other.
             since: skip versions that were found sound since this moment, or within this duration (``"7d"``), with the
                 same files at the same locations. Needs ``state``.
-            state: a file that remembers which versions were sound, and when. If the last run with it was interrupted
-                less than a week ago, this run continues it. None remembers nothing.
+            state: a file that records which versions were sound, and when. If the last run with this file was
+                interrupted less than a week ago, this run continues it. None records nothing.
             restart: do not continue an interrupted run.
             progress: called with a ``Progress``, in records. ``subject`` is the version, or ``""`` if several are
                 compared at the same time.
             each: called with the result of each version, in the order of the catalog, as soon as it is known.
 
         Returns:
-            One result for each version; ``require_sound()`` raises if one does not match.
+            One result for each version; ``require_sound()`` raises if a version does not match.
 
         Raises:
             CatalogError: the catalog itself failed. Any other failure is the ``error`` of one version.
-            UsageError: ``processes`` is not a positive integer, ``since`` is malformed, or there is no ``state``.
+            UsageError: ``processes`` is not a positive integer, ``since`` is malformed, or ``since`` is given without
+                ``state``.
             StorageError: the state cannot be read or written.
         """
         from registry.api.reports import CatalogReport, VerifiedVersion
@@ -1006,7 +1018,7 @@ class Catalog(Adding):
                     if each is not None:
                         each(result)
             finally:
-                stop.set()  # ends the threads with the file that they read, not with their version
+                stop.set()  # each thread stops after its current file, not after its current version
         remembered.end()
         return CatalogReport(found)
 
@@ -1020,32 +1032,33 @@ class Catalog(Adding):
         progress: ProgressCallback | None = None,
         each: Callable[[CopiedVersion], None] | None = None,
     ) -> CopyReport:
-        """Copy versions to another catalog: their files below its data directory, then their rows.
+        """Copy versions to another catalog: first their files, into its data directory, then their rows.
 
-        A copy has the number, the time and the publisher of its version, its fingerprints, its state, the experiments
-        that it overrides, its aliases and its events, which are recorded as imported ones. A version that is there
-        already is not changed. A version that is refused does not stop the next. A run that was killed is finished by
-        the same call: files that are there with the right sha256 are not sent again.
+        A copy keeps the version's number, time and publisher, its fingerprints, its state, the experiments that it
+        overrides, its aliases, and its events, which are recorded as imported. A version that already exists in the
+        target is not changed. If a version is refused, the others are still copied. If a run was killed, repeat the
+        call: files that arrived with the right sha256 are not sent again.
 
             with registry.connect("postgresql://host/lab", data_dir="s3://bucket/data") as other:
                 catalog.copy("mnist:3.*", other).require_all()
 
         Args:
-            references: one or several versions, see ``dataset``. A reference without a version, or with a range, means
-                every version that matches and is not dropped, without a config in all configs. None copies everything.
+            references: one or several references, see ``dataset``. A reference without a version, or with a range,
+                means every matching version that is not dropped; without a config, it means all configs. None copies
+                everything.
             to: the other catalog.
             dry_run: return what would be copied, and write nothing.
             progress: called with a ``Progress``, in bytes of files; ``subject`` is the version.
             each: called with the result of each version as soon as it is known.
 
         Returns:
-            One result for each version. ``require_all()`` raises if one was refused, e.g. because its number is
-            published there with other content.
+            One result for each version. ``require_all()`` raises if a version was refused, e.g. because its number is
+            published in the target with other content.
 
         Raises:
             NotFoundError, VersionWithdrawnError: a reference matches no version.
             UsageError: ``to`` is this catalog, or a reference has a wrong type.
-            CatalogError: a catalog failed. Versions that were copied before stay copied.
+            CatalogError: a catalog failed. Versions that were copied before remain copied.
         """
         from registry.api.copying import copy_versions
 
@@ -1091,7 +1104,7 @@ class Catalog(Adding):
     def _remover(self) -> Remover:
         from registry.publishing.removal import Remover
 
-        # In the data directory that the catalog records: that of the client may be a copy.
+        # Uses the data directory that the catalog records, because the client's own may be a copy.
         data = open_data(self.directory.recorded() or self.data_dir, catalog=self.backend)
         return Remover(self.backend, data, log_actor(), open_cache())
 
@@ -1115,7 +1128,7 @@ class Catalog(Adding):
         return VerifiedVersion(reference=reference, state=version.state, report=report, error=failed, seconds=seconds)
 
     def _given(self, reference: Reference, moment: datetime | None) -> Reference | None:
-        """The version that a refused reference names at that moment, for the hint."""
+        """The version that a refused reference resolves to at that moment, for the hint."""
         try:
             return self._find(reference, moment).reference
         except NotFoundError:
@@ -1123,7 +1136,7 @@ class Catalog(Adding):
 
 
 def _open_again(url: str, data_dir: str, keys: tuple[str, ...] = ()) -> Catalog:
-    """The catalog of a pickle; if its URL had a password, the URL comes from this process's environment."""
+    """Open the catalog of a pickle. If its URL had a password, the URL is read from this process's environment."""
     if MASK in url:  # the password is not in the pickle
         if masked_url(catalog_url()) != url:
             raise UsageError(
@@ -1135,7 +1148,7 @@ def _open_again(url: str, data_dir: str, keys: tuple[str, ...] = ()) -> Catalog:
 
 
 def _add_up(progress: ProgressCallback, total: int) -> Callable[[], ProgressCallback]:
-    """Makes a callback for each of several versions; ``progress`` is called with the sum of their records."""
+    """Make a progress callback for each of several versions; ``progress`` is called with the sum of their records."""
     lock, sums = Lock(), [0]
 
     def make() -> ProgressCallback:
@@ -1157,7 +1170,7 @@ def _offer_builder(error: DatasetNotFoundError, name: str) -> DatasetNotFoundErr
     """``error`` with the hint to build the dataset, if an installed builder has that name."""
     from registry.building import list_builders
 
-    is_uncovered = "known" not in error.details  # by a token: the service may have the dataset
+    is_uncovered = "known" not in error.details  # the token does not cover the dataset, which may exist
     if is_uncovered or name not in list_builders():
         return error
     return DatasetNotFoundError(error.message, hint=f"Build it with: registry build {name}", details=error.details)

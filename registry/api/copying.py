@@ -46,7 +46,7 @@ def copy_versions(
     if source.backend.url == to.backend.url:
         raise UsageError(
             f"{to.backend.url} is the catalog itself",
-            hint="Name another catalog. For copies in another store: registry mirror add REF URL",
+            hint="Name another catalog. To keep copies of the files in another store: registry mirror add REF URL",
         )
     versions = choose_versions(source.backend, references)
     events: dict[str, dict[str, list[Event]]] = {}
@@ -82,7 +82,7 @@ def _matches(catalog: CatalogBackend, wanted: Reference) -> list[Reference]:
     """Every version that a reference matches; without a config, those of all configs.
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: no version matches.
     """
     if wanted.alias is not None or wanted.exact is not None:
         return [catalog.find(wanted).reference]
@@ -100,7 +100,7 @@ def _matches(catalog: CatalogBackend, wanted: Reference) -> list[Reference]:
 
 
 def _of_config(catalog: CatalogBackend, reference: Reference) -> Iterator[Reference]:
-    """The versions of a config that match, the lowest first; also yanked ones, which may be pinned."""
+    """The matching versions of a config, lowest first, including yanked ones, which may be pinned."""
     for version in sorted(catalog.versions(reference.name, reference.config), key=lambda summary: summary.version):
         matches = reference.request is None or reference.request.allows(version.version)
         if matches and version.state is not VersionState.DROPPED:
@@ -125,7 +125,7 @@ def _copy(
     dry_run: bool,
     progress: ProgressCallback | None,
 ) -> CopiedVersion:
-    """Copy one version; an error of the version is part of the result."""
+    """Copy one version. If it fails, the error is part of the result."""
     shards = {split.name: load_shards(source.backend.shards, version, split.name) for split in version.splits}
     num_bytes = sum(shard.num_bytes for of_split in shards.values() for shard in of_split)
     folder = open_data(to.data_dir).child(version_folder(version.name, version.config, version.version))
@@ -172,7 +172,7 @@ def _refuse_second(source: Publishing, version: DatasetVersion, to: Publishing) 
     """Refuse to copy a renamed dataset to a catalog that has versions of it under a former name.
 
     Raises:
-        DatasetRenamedError: it would become a second dataset there.
+        DatasetRenamedError: the copy would become a second dataset there.
     """
     for former in version.names:
         if former == version.name or to.present_name(former) == version.name:
@@ -184,7 +184,7 @@ def _refuse_second(source: Publishing, version: DatasetVersion, to: Publishing) 
             )
             if theirs & ours:
                 raise DatasetRenamedError(
-                    f"the other catalog has {former}, which was renamed here: it is {version.name} now",
+                    f"the other catalog has {former}, which is named {version.name} in this catalog",
                     hint=f"Rename it there, too: registry rename {former} {version.name} "
                     + quote_catalog(to.backend.url),
                     details={"name": former, "renamed_to": version.name},
@@ -221,7 +221,7 @@ def _send(
     if not is_there:
         _add_flags(source.backend, to.backend, version)
     features = features_from_json(version.features_json).with_labels(version.labels)
-    # Without the cache of this machine: a copy would push everything else out of it.
+    # Bypasses the cache of this machine: a copy would evict everything else from it.
     readable = replace(CatalogSource(version, source.backend, source.directory).readable(features), cache=None)
     if version.published_at is None:
         raise AssertionError("a version of a catalog has a time")
@@ -264,7 +264,7 @@ def _aliases(catalog: CatalogBackend, version: DatasetVersion) -> list[AliasSumm
 
 
 def _alias_notes(source: Publishing, version: DatasetVersion, to: Publishing) -> tuple[str, ...]:
-    """Aliases that point to the version in the source, and to another one in the target."""
+    """Notes about aliases that point to the version in the source, but to another version in the target."""
     there = {alias.alias: alias.version for alias in _aliases(to.backend, version)}
     return tuple(
         f"the alias {alias.reference} points to {there[alias.alias]} there, and was not moved"
@@ -285,7 +285,7 @@ def _add_flags(source: CatalogBackend, to: CatalogBackend, version: DatasetVersi
 
 
 def _is_default(source: CatalogBackend, to: CatalogBackend, version: DatasetVersion) -> bool:
-    """Whether its config is the default one in the source, and the target has none."""
+    """Whether its config is the default config in the source, and the target has no default config."""
     if version.config is None:
         return False
     if not any(entry.is_default and entry.config == version.config for entry in source.configs.list(version.name)):

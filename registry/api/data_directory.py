@@ -1,9 +1,9 @@
-"""The data directory of an open catalog: the one that the client names, or else the one that the catalog records.
+"""The data directory of an open catalog: the client's choice, or else the one that the catalog records.
 
     named (argument, $REGISTRY_DATA_DIR)  ->  else recorded in the catalog  ->  else the default folder
 
-Everybody may read from another folder, such as a copy. New versions go only into the recorded directory: their rows
-name a place below it, which would be wrong for every other reader. The first publication records it.
+A client may read from another folder, such as a copy. New versions are published only into the recorded directory:
+their rows name a place below it, which would be wrong for every other reader. The first publication records it.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class ClientDataDirectory:
 
     @property
     def path(self) -> str:
-        """The path or URL that is opened; it stays the same, also if the catalog records another one meanwhile."""
+        """The path or URL that is opened. It does not change, even if the catalog records another one meanwhile."""
         if self._path is None:
             try:
                 self._recorded = self.recorded()
-            except (CatalogNotFoundError, SchemaBehindError):  # whoever creates the catalog may record another one
+            except (CatalogNotFoundError, SchemaBehindError):  # the first publication may record another one
                 return default_data_folder(self._backend.file)
             except CatalogUnavailableError:
                 if self._backend.file is not None:
@@ -76,15 +76,15 @@ class ClientDataDirectory:
         return resolve_data_dir(None, backend.known.data_dir())
 
     def recorded(self) -> str | None:
-        """The path or URL that the catalog records; None if it records none that can be used here."""
+        """The path or URL that the catalog records, or None if it records none that can be used on this machine."""
         return resolve_data_dir(self._backend.file, self._backend.locations.data_dir())
 
     def require_for(self, version: DatasetVersion) -> str:
         """``path``, to read the files of ``version``.
 
         Raises:
-            DataDirectoryMissingError: they are below the data directory, and nothing says where that is: a default
-                folder of this machine has no files of a catalog on a server.
+            DataDirectoryMissingError: the files are below the data directory, but its place is unknown: the default
+                folder of this machine does not contain the files of a catalog on a server.
         """
         path = self.path
         is_unknown = self._named is None and self._recorded is None and self._backend.file is None
@@ -93,23 +93,23 @@ class ClientDataDirectory:
             raise DataDirectoryMissingError(
                 f"{self._backend.url} records no data directory, so the files of {version.reference} cannot be found",
                 hint="Ask the publisher of the site to write it with --with-data or --data-url.\n"
-                f"Or name a copy of the files: {name}"
+                f"Or specify a copy of the files: {name}"
                 if is_site(self._backend.url) and not getattr(self._backend, "is_service", False)
-                else "Record the place that has them, for everybody: registry config data-dir URL "
-                f"{quote_catalog(self._backend.url)}\nOr name it: {name}",
+                else "Record the data directory for all clients: registry config data-dir URL "
+                f"{quote_catalog(self._backend.url)}\nOr specify it for this client: {name}",
                 details={"catalog": self._backend.url, "variable": DATA_DIR_VARIABLE},
             )
         return path
 
     def require(self, *, for_new: bool = True) -> DataDirectory | None:
-        """The record for a publication into ``path``: the present one, or the one that the publication makes.
+        """The record of the data directory for a publication into ``path``: the existing record, or a new one.
 
-        ``for_new`` is False if only files of a published version are made again, e.g. on another machine.
+        ``for_new`` is False if only the files of a published version are made again, e.g. on another machine.
 
         Raises:
-            DataDirectoryMissingError: none is recorded, and none was named for a catalog on a server.
-            UsageError: a relative path was named for a catalog on a server that records none.
-            OtherDataDirectoryError: the catalog records another one, or its versions are elsewhere.
+            DataDirectoryMissingError: the catalog is on a server, records no data directory, and none was named.
+            UsageError: the catalog is on a server, records no data directory, and the named path is relative.
+            OtherDataDirectoryError: the catalog records another data directory, or its versions are elsewhere.
         """
         from registry.storage import spell_place
 
@@ -140,7 +140,7 @@ class ClientDataDirectory:
             self._require_complete(text, "the data directory")
         after = self._describe(text)
         present = self._backend.locations.data_dir()
-        open_data(after.place)  # a URL of an unknown protocol is refused, also if nothing is listed there
+        open_data(after.place)  # refuses a URL with an unknown protocol, even if nothing is listed there
         is_checked = False
         if not force and (present is None or present.recorded != after.recorded):
             is_checked = self._require_all_versions(after)
@@ -150,7 +150,7 @@ class ClientDataDirectory:
             self._path = self._recorded = after.place
         if change.before is None:
             return change
-        # Where it is now: the folder of an SQLite catalog may have been moved since.
+        # Resolved again, because the folder of an SQLite catalog may have been moved since.
         place = resolve_data_dir(self._backend.file, change.before) or change.before.place
         return replace(change, before=replace(change.before, place=place))
 
@@ -161,7 +161,7 @@ class ClientDataDirectory:
         place, *others = spell_place(text)
         folder = _folder_of(self._backend.file)
         if folder is not None and place.startswith("/"):
-            # Links above the folder do not count, and the folder itself may be a link to a larger disk.
+            # Links above the folder are resolved, but the folder itself may be a link to a larger disk.
             parent, name = os.path.split(place)
             for spelling in (str(Path(os.path.realpath(parent)) / name), place, *others):
                 inside = os.path.relpath(spelling, folder)
@@ -171,19 +171,19 @@ class ClientDataDirectory:
 
     @staticmethod
     def _require_complete(text: str, subject: str) -> None:
-        """Refuse a relative path for everybody: each client would look below its own working directory."""
+        """Refuse to record a relative path: each client would look below its own working directory."""
         if is_absolute(text) or os.path.isabs(os.path.expanduser(text)):  # noqa: PTH111, PTH117 (a text, not a file)
             return
         plain = os.path.normpath(text)
         bucket = "" if plain.startswith(".") else f"for a bucket, s3://{plain}; "
         raise UsageError(
-            f"{subject} is {text[:200]}, a relative path: it names another folder for each client of the catalog",
-            hint=f"Write the complete place: {bucket}for a folder that all machines reach, {os.path.abspath(text)}",  # noqa: PTH100 (a text)
+            f"{subject} is {text[:200]}, a relative path, which means another folder for each client of the catalog",
+            hint=f"Write a complete URL or path: {bucket}for a folder that all machines reach, {os.path.abspath(text)}",  # noqa: PTH100 (a text)
             details={"path": text[:200]},
         )
 
     def _inside(self) -> list[tuple[Reference, str]]:
-        """The locations below the data directory, with their versions, the first published version first."""
+        """The locations below the data directory, with their versions, in the order of publication."""
         return [
             (version.reference, location)
             for version in self._backend.sizes()
@@ -193,7 +193,7 @@ class ClientDataDirectory:
         ]
 
     def _require_some_version(self, offered: DataDirectory) -> None:
-        """Refuse a place with none of the versions that were published before data directories were recorded."""
+        """Refuse a place that has none of the versions that were published before data directories were recorded."""
         inside, data = self._inside(), open_data(offered.place)
         if inside and not any(data.child(location).list() for _, location in reversed(inside)):
             from registry.splits import counted
@@ -201,16 +201,16 @@ class ClientDataDirectory:
             num_versions = len({reference for reference, _ in inside})
             raise OtherDataDirectoryError(
                 f"the catalog has {counted(num_versions, 'version')}, and none of them is in {offered.place}",
-                hint="Record the data directory that has their files: "
+                hint="Record the data directory that contains their files: "
                 f"registry config data-dir DIR {quote_catalog(self._backend.url)}\n"
-                f"If they are lost, record this one with {spell('force', True)}.",
+                f"If the files are lost, record this one with {spell('force', True)}.",
                 details={"named": offered.place},
             )
 
     def _require_all_versions(self, after: DataDirectory) -> bool:
-        """Refuse a place that lacks the folder of a version; one listing, however many versions there are.
+        """Refuse a place that lacks the folder of a version. The place is listed only once, for all versions.
 
-        Returns False if there is no version to look for, so that nothing was listed.
+        Returns False if there is no version to look for and therefore nothing was listed.
         """
         inside = self._inside()
         if not inside:
@@ -221,18 +221,17 @@ class ClientDataDirectory:
             more = f" and {len(missing) - _SHOWN:,} more" if len(missing) > _SHOWN else ""
             raise ConflictError(
                 f"{after.place} has no files of {', '.join(missing[:_SHOWN])}{more}",
-                hint="Copy the files there first, then do the same again. If they are lost, add "
-                f"{spell('force', True)}.",
+                hint=f"Copy the files there first, then try again. If they are lost, add {spell('force', True)}.",
                 details={"data_dir": after.place, "missing": missing[:100], "num_missing": len(missing)},
             )
         return True
 
     def _missing(self) -> DataDirectoryMissingError:
         return DataDirectoryMissingError(
-            f"{self._backend.url} has no data directory: others could not read files in a folder of this machine",
-            hint="Record it for everybody, e.g.: registry config data-dir s3://BUCKET/datasets "
+            f"{self._backend.url} records no data directory, and other clients cannot read a folder of this machine",
+            hint="Record a data directory for all clients, e.g.: registry config data-dir s3://BUCKET/datasets "
             f"{quote_catalog(self._backend.url)}\n"
-            f"Or name it: {spell('data_dir=DIR')}, or the environment variable {DATA_DIR_VARIABLE}. "
+            f"Or specify it: {spell('data_dir=DIR')}, or the environment variable {DATA_DIR_VARIABLE}. "
             "The first publication records it.",
             details={"catalog": self._backend.url, "variable": DATA_DIR_VARIABLE},
         )

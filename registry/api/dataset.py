@@ -52,10 +52,10 @@ _SHOWN: Final = 10
 
 @typed_methods
 class Dataset(SlicedVersion):
-    """One published version, and how it was found: in a catalog, now or at a moment, or in a pin file. Frozen.
+    """One published version, as it was looked up: in a catalog, now or as of a moment, or in a pin file. Frozen.
 
-    Every method works for all of them. A version that was found in a pin file knows only the records that are pinned:
-    for anything else it raises ``LockedError``.
+    Every method works in all three cases. A version from a pin file knows only the pinned records, and raises
+    ``LockedError`` for anything else.
 
     >>> digits = catalog.dataset("digits")
     >>> len(digits.read("train[:10%]"))
@@ -64,13 +64,13 @@ class Dataset(SlicedVersion):
     True
 
     Attributes:
-        facts: everything that is recorded about the version. A pin file records of the metadata only homepage, licence
-            and citation, and only the shards that the pinned slices touch.
-        provenance: how it was found. Internal.
+        facts: everything that is recorded about the version. A pin file records only the homepage, licence and citation
+            of the metadata, and only the shards that the pinned slices need.
+        provenance: how it was looked up. Internal.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # For spawned workers and deepcopy: exactly this version is looked up again, in the catalog or in the pins.
+        # For spawned workers and deepcopy: the copy looks up exactly this version again, in the catalog or in the pins.
         source = self.provenance.source
         if isinstance(source, CatalogSource) and source.look_up is not None:
             return partial(source.look_up, at=self.moment), (self.reference,)
@@ -98,20 +98,17 @@ class Dataset(SlicedVersion):
 
     @cached_property
     def protected(self) -> str | None:
-        """What keeps publications from moving the canonical version; see ``Catalog.protection``.
-
-        If the version was looked up at a moment, the protection at that moment.
-        """
+        """The protection of the canonical version, as of the moment of the look-up; see ``Catalog.protection``."""
         return self.provenance.source.protection(self.moment)
 
     @property
     def why(self) -> tuple[str, ...]:
-        """Why the look-up gave this version, in sentences."""
+        """Why the look-up returned this version, in sentences."""
         return self._reasons[0]
 
     @property
     def considered(self) -> tuple[Considered, ...]:
-        """Every version that the look-up considered, the highest first, each with its verdict."""
+        """Every version that the look-up considered, highest first, each with its verdict."""
         return self._reasons[1]
 
     @property
@@ -120,9 +117,9 @@ class Dataset(SlicedVersion):
         return MappingProxyType(dict(self.facts.experiments))
 
     def implements(self, flag: str | Enum) -> bool:
-        """Whether an experiment is on in this version: its override, else the default when it was published.
+        """Whether an experiment is on in this version: its override, else the default at the time of publication.
 
-        A flag that was added to the catalog later is off. A pin file records overrides only.
+        A flag that was added to the catalog later is off. A pin file records only overrides.
 
         Args:
             flag: the name of the experiment, or a member of an Enum of that name.
@@ -146,14 +143,15 @@ class Dataset(SlicedVersion):
 
     @property
     def attachments(self) -> tuple[Attachment, ...]:
-        """The files that are kept with this version and are not its shards, such as its statistics, by kind and name.
+        """The files, other than shards, that are stored with this version, such as its statistics, by kind and name.
 
-        Those that the catalog records now, at whatever moment the version was looked up. A pin file records none.
+        They are those that the catalog records now, even if the version was looked up as of a moment. A pin file
+        records no attachments.
         """
         return self.provenance.source.attachments()
 
     def read_attachment(self, kind: str, name: str) -> bytes:
-        """Read an attachment. Its bytes are compared with the catalog before they are returned.
+        """Read an attachment. Its bytes are verified against the catalog before they are returned.
 
         Args:
             kind: its kind, such as ``statistics``.
@@ -161,9 +159,9 @@ class Dataset(SlicedVersion):
 
         Raises:
             NotFoundError: this version has no such attachment.
-            NotStoredError: its file is in none of the folders of the version.
-            ShardMismatchError: its file was changed.
-            StorageError: it cannot be read, or has more than 64 MiB.
+            NotStoredError: the file does not exist in any folder of the version.
+            ShardMismatchError: the file was changed.
+            StorageError: the file cannot be read, or is larger than 64 MiB.
         """
         for attachment in (attachments := self.attachments):
             if (attachment.kind, attachment.name) == (kind, name):
@@ -171,7 +169,7 @@ class Dataset(SlicedVersion):
         listing = ", ".join(f"{attachment.kind}/{attachment.name}" for attachment in attachments[:_SHOWN])
         raise NotFoundError(
             f"{self.reference} has no attachment {f'{kind}/{name}'!r:.120}",
-            hint=f"Attached are: {listing}." if listing else "Nothing is attached to it.",
+            hint=f"Its attachments are: {listing}." if listing else "It has no attachments.",
             details={"name": f"{kind}/{name}"[:120]},
         )
 
@@ -179,10 +177,10 @@ class Dataset(SlicedVersion):
     def statistics(self) -> Statistics:
         """The statistics of every feature and split, over all records: ``statistics["train"]["price"].mean``.
 
-        They are an attachment of the version, which ``compute_statistics`` makes.
+        They are an attachment of the version that ``compute_statistics`` creates.
 
         Raises:
-            NotFoundError: nobody has computed them.
+            NotFoundError: the statistics have not been computed yet.
             NotStoredError, ShardMismatchError, StorageError: see ``read_attachment``.
         """
         from registry.statistics import DOCUMENT_NAME, parse_statistics
@@ -204,8 +202,8 @@ class Dataset(SlicedVersion):
     ) -> Statistics:
         """Compute the statistics of every feature over all stored records, and attach them to the version.
 
-        The same records give the same statistics, whatever the number of processes. A version that was found in a pin
-        file gets no attachment. If older statistics are attached, which do not count duplicates, they stay attached.
+        The same records give the same statistics, regardless of the number of processes. For a version from a pin file,
+        nothing is attached. Attached statistics of an older release, which do not count duplicates, are kept.
 
         >>> digits.compute_statistics()["train"]["label"].distinct.count
         10
@@ -215,11 +213,11 @@ class Dataset(SlicedVersion):
             progress: called with a ``Progress``, in records.
 
         Raises:
-            NotStoredError, CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a file is not
-                there, is damaged, or cannot be read or written.
+            NotStoredError, CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a file is missing
+                or damaged, or cannot be read or written.
             CatalogPermissionError: this user may not write to the catalog.
-            OtherDataDirectoryError: the catalog records another data directory than the one that was named.
-            UsageError: the version was found in a pin file that does not have all records.
+            OtherDataDirectoryError: the client's data directory is not the one that the catalog records.
+            UsageError: the version comes from a pin file that does not pin all of its records.
         """
         from registry.building.publication_folds import STATISTICS
         from registry.model import Attachment
@@ -245,7 +243,7 @@ class Dataset(SlicedVersion):
         return dataclasses.replace(statistics, moments=self._moments())
 
     def _moments(self) -> dict[str, Moment]:
-        """What the features that hold dates, times and durations count, by their path in the statistics."""
+        """The units of the features with dates, times and durations, by their path in the statistics."""
         from registry.display import moment_text, time_types
         from registry.features.containers import columns_of
         from registry.features.content import content_path
@@ -265,7 +263,7 @@ class Dataset(SlicedVersion):
         slicing: SlicingRule | str | None = None,
         rounding: str | None = None,
     ) -> Explanation:
-        """Resolve a split expression, and give the reason for every bound.
+        """Resolve a split expression, and explain every bound.
 
         >>> digits.explain("train[:10%]").sentences[1]
         'train[:10%] ends before record 180: 10% of 1,797 records is 179.7, rounded.'
@@ -291,15 +289,15 @@ class Dataset(SlicedVersion):
     ) -> Relation:
         """Compare the record numbers of two expressions: ``is_disjoint``, ``is_equal``, ``common`` and more.
 
-        No file is opened, so equal records that are stored twice are not found; ``overlap`` finds them.
+        No file is opened, so duplicate records are not detected; ``overlap`` detects them.
 
         >>> found = digits.relation("train[:80%]", "train[70%:]")
         >>> found.is_disjoint, [(one.start, one.stop) for one in found.common]
         (False, [(1258, 1438)])
 
         Args:
-            first: an expression, see ``resolve``.
-            second: another one.
+            first: a split expression, see ``resolve``.
+            second: another split expression.
             slicing: see ``resolve``.
             rounding: see ``resolve``.
 
@@ -325,11 +323,12 @@ class Dataset(SlicedVersion):
         processes: int | None = None,
         progress: ProgressCallback | None = None,
     ) -> RecordOverlap:
-        """Find records that several expressions have in common: equal records, or equal values of one feature.
+        """Find records that several split expressions have in common: equal records, or equal values of one feature.
 
-        Records are equal if a reader gets equal values for all features: numbers and texts bit for bit, an image by its
-        pixels, a JPEG by the bytes of its file. Key, shard, compression and file format do not matter, and neither does
-        the path of a file that was added from a folder. Every record is read once; those that have an equal one, twice.
+        Records are equal if a reader returns equal values for all features: numbers and texts bit for bit, an image by
+        its pixels, a JPEG by the bytes of its file. Key, shard, compression and file format do not matter, and neither
+        does the path of a file that was added from a folder. Every record is read once; records with a duplicate are
+        read twice.
 
         >>> found = digits.overlap(["train[:80%]", "train[80%:]"])
         >>> found.is_disjoint, [one.num_records for one in found.slices]
@@ -341,23 +340,23 @@ class Dataset(SlicedVersion):
                 sequence is compared as a whole. Nulls and NaN equal nothing, and ``num_missing`` counts them.
             slicing: see ``resolve``.
             rounding: see ``resolve``.
-            show: name at most this many pairs of equal records of each two expressions.
+            show: report at most this many pairs of equal records for each pair of expressions.
             processes: the number of processes that decode. None: one for each core if there is enough work.
             progress: called with a ``Progress``, in records.
 
         Raises:
             SplitSyntaxError, SplitNotFoundError, SliceError, LockedError: see ``resolve``.
             UsageError: there are fewer than two expressions, or a number is invalid.
-            FeatureNotFoundError: there is no feature ``column``; the hint names the nearest.
-            NotStoredError, CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a file is not
-                there, is damaged, or cannot be read.
+            FeatureNotFoundError: the feature ``column`` does not exist; the hint suggests the nearest name.
+            NotStoredError, CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a file is missing
+                or damaged, or cannot be read.
         """
         from registry.publishing import compare_slices
         from registry.publishing.fingerprint import StoredSplits
 
         if len(splits) < 2:
             raise UsageError(
-                f"slices are compared with each other: expected two or more, found {len(splits)}",
+                f"overlap compares slices with each other: expected two or more, found {len(splits)}",
                 hint='For example: dataset.overlap(["train", "test"])',
             )
         whole_number(show, "show", least=0)
@@ -395,26 +394,27 @@ class Dataset(SlicedVersion):
 
         Args:
             split: an expression, or a ReadInstruction, see ``resolve``.
-            read_config: the order. None is the order of TFDS's default, ``ReadConfig()``; for versions that keep their
-                records in the order of generation, and for ArrayRecord and typed Parquet files, it is the stored order.
+            read_config: the order. None means the default order of TFDS, ``ReadConfig()``; for versions that keep their
+                records in the order of generation, and for ArrayRecord and typed Parquet files, it means the stored
+                order.
             slicing: see ``resolve``.
             rounding: see ``resolve``.
             state: the value of ``Reader.state``, to continue an earlier read.
             process: (index, count), if several processes share the examples.
             verify: check the checksums of records by ``"block"`` or by ``"record"``, or ``"off"``.
-            copy: False gives large values as read-only views of the mapped files.
-            keep: where decoded columns are kept, so that the next epoch decodes nothing. ``"disk"`` fills the cache of
-                this user in the background, and reads from there; ``"memory"`` decodes the slice at the beginning.
-                ``"auto"`` reads from columns that are in the cache or attached to the version (see ``keep_columns``).
-                Once all of the slice was read, it keeps at most 64 MB in memory, and more as ``"disk"`` does. None
-                always reads the shards. The examples are the same.
+            copy: False returns large values as read-only views of the mapped files.
+            keep: where to keep decoded columns, so that the next epoch decodes nothing. ``"disk"`` fills the cache of
+                this user in the background, and reads from it. ``"memory"`` decodes the slice at the beginning.
+                ``"auto"`` reads columns that are in the cache or attached to the version (see ``keep_columns``); after
+                the whole slice was read once, up to 64 MB are kept in memory, and larger slices on disk. None always
+                reads the shards. The examples are the same in all cases.
 
         Raises:
             SplitSyntaxError, SplitNotFoundError, SliceError, LockedError: see ``resolve``.
             UsageError: an option is invalid.
             StateMismatchError: ``state`` belongs to another version, plan or order.
-            NotStoredError: the files are not where they should be. Raised when the first example is read; for a version
-                that was found in a pin file, at once.
+            NotStoredError: the files are missing. Raised when the first example is read, or at once for a version from
+                a pin file.
             CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: while examples are read, see
                 ``Reader``.
         """
@@ -433,7 +433,7 @@ class Dataset(SlicedVersion):
         )
 
     def read_slices(self, read_config: ReadConfig | None = None) -> dict[str, Reader]:
-        """A reader for everything that can be read, by name: for each split, or for each pin of a pin file.
+        """A reader for each split or, for a version from a pin file, for each pin, by name.
 
         ``registry.load`` without a split gives these readers.
 
@@ -453,11 +453,11 @@ class Dataset(SlicedVersion):
         return {part.name: Reader(part.readable, part.plan, read_config=read_config, keep="auto") for part in slices}
 
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:
-        """Ask a question in SQL: ``SELECT label, count(*) FROM train GROUP BY label``. DuckDB answers it.
+        """Query the records in SQL with DuckDB: ``SELECT label, count(*) FROM train GROUP BY label``.
 
         Each split is a table; a quoted name is a split expression: ``FROM "train[:10%]"``. Columns are those of
         ``Reader.to_arrow_batches``, with labels as text. Columns that the query does not need are not decoded, and
-        memory is bounded. The query is one SELECT. It reaches no files, no network, and no variables of Python.
+        memory is bounded. The query is one SELECT. It cannot access files, the network, or Python variables.
 
         >>> digits.sql("SELECT label, count(*) FROM train GROUP BY label ORDER BY label LIMIT 2").fetchall()
         [('0', 178), ('1', 182)]
@@ -466,12 +466,12 @@ class Dataset(SlicedVersion):
             query: one SELECT statement.
 
         Returns:
-            DuckDB's relation, which runs the query when rows are requested: ``fetchall()``, ``df()``, ``pl()``,
-            ``to_arrow_table()``. An error of a file is then a ``duckdb.Error`` with our message.
+            A DuckDB relation, which runs the query when rows are requested: ``fetchall()``, ``df()``, ``pl()``,
+            ``to_arrow_table()``. An error of a file is then raised as a ``duckdb.Error`` with our message.
 
         Raises:
             QueryError: the query is not one SELECT, is invalid, or names a column that does not exist.
-            SplitSyntaxError, SplitNotFoundError, SliceError, LockedError: a name of a table is not a split expression.
+            SplitSyntaxError, SplitNotFoundError, SliceError, LockedError: a table name is not a valid split expression.
             MissingExtraError: DuckDB is not installed (extra ``sql``).
         """
         with require_extra("sql", package="duckdb", needed_for="a query in SQL"):
@@ -479,10 +479,10 @@ class Dataset(SlicedVersion):
         return Query(query, self.read).relation
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The records of every split, one split after the other, as a table: ``polars.DataFrame(dataset)``.
+        """The records of all splits as one table: ``polars.DataFrame(dataset)``.
 
-        It has the order of ``read_slices``, so that of a pin file has its pins; see ``Reader.to_arrow_batches`` for the
-        columns. ``read`` and ``slice_of`` give the table of some records.
+        The order is that of ``read_slices``; a version from a pin file gives its pins. See ``Reader.to_arrow_batches``
+        for the columns. ``read`` and ``slice_of`` give the table of some of the records.
         """
         return self._table().__arrow_c_stream__(requested_schema)
 
@@ -502,23 +502,23 @@ class Dataset(SlicedVersion):
         processes: int | None = None,
         progress: ProgressCallback | None = None,
     ) -> PinFile:
-        """Pin slices of this version for a paper: which records they have, and the digests that prove them.
+        """Pin slices of this version for a paper: record which records they contain, and digests that prove it.
 
-        It returns a ``PinFile``, because one file may hold several pins.
+        Returns a ``PinFile``, because one file may contain several pins.
 
         >>> pins = digits.pin({"train": "train[:80%]", "validation": "train[80%:]"})
         >>> {name: pin.num_examples for name, pin in pins.items()}
         {'train': 1438, 'validation': 359}
 
         Args:
-            splits: split expressions, or dicts of them by the names of the pins. A pin without a name gets the name of
-                its split, or its expression if two pins have the same split.
+            splits: split expressions, or dicts of pin name -> expression. A pin without a name gets the name of its
+                split, or its expression if two pins have the same split.
             slicing: see ``resolve``.
             rounding: see ``resolve``.
             read_config: the order in which the records are read, see ``read``. A shuffle needs a seed.
             locations: URLs of folders from which others can get the files.
             into: a pin file to add these pins to. It is not changed: the result has the pins of both.
-            processes: number of processes that hash. None starts one for each core if there is enough to do.
+            processes: number of processes that hash. None starts one for each core if there is enough work.
             progress: called with a ``Progress``, in bytes.
 
         Raises:
@@ -544,7 +544,7 @@ class Dataset(SlicedVersion):
 
     @announces("exporting", "self")
     def export_tfds(self, data_dir: str | os.PathLike[str], *, progress: ProgressCallback | None = None) -> Exported:
-        """Write this version below ``data_dir`` in the layout of TFDS, so that TFDS loads it. Repeating it is harmless.
+        """Write this version below ``data_dir`` in the layout of TFDS, so that TFDS can load it. Repeating it is harmless.
 
         Args:
             data_dir: path or URL of a folder, the ``data_dir`` of TFDS.
@@ -552,9 +552,9 @@ class Dataset(SlicedVersion):
 
         Raises:
             ShardMismatchError: a shard differs from the published one.
-            ConflictError: other files are in the place of this version.
+            ConflictError: the folder of this version already contains other files.
             StorageError: a file cannot be read or written.
-            LockedError: the version was found in a pin file that does not pin all of its records.
+            LockedError: the version comes from a pin file that does not pin all of its records.
         """
         from registry.interop.tfds import export_tfds
         from registry.storage import open_store
@@ -589,10 +589,10 @@ class Dataset(SlicedVersion):
     ) -> ExportReport:
         """Write records in the format of other tools, in the order in which they are stored, in bounded memory.
 
-        With a ``split``, a table is one file. Without one, ``dest`` is a folder that gets ``train.csv`` and so on, a
-        file for each split; if the version has only one split, ``dest`` may also be a file with the format's ending.
-        An ``imagefolder`` has folders of classes, in folders of splits unless there is a ``split``, and a
-        ``webdataset`` is a folder of tars. Files get their names when all of them are complete.
+        With a ``split``, a table is one file. Without a ``split``, ``dest`` is a folder, in which each split becomes a
+        file such as ``train.csv``; if the version has only one split, ``dest`` may also be a file with the format's
+        extension. An ``imagefolder`` has one folder per class, inside folders of splits unless ``split`` is given, and
+        a ``webdataset`` is a folder of tars. Files get their final names when all of them are complete.
         docs/exporting.md describes how values are written.
 
         >>> report = digits.export("jsonl", "first.jsonl", split="train[:10]", force=True)
@@ -605,13 +605,14 @@ class Dataset(SlicedVersion):
             dest: path or URL of a file or folder, or a binary file to write to. A ``csv`` or ``jsonl`` file whose name
                 ends with ``.gz`` is compressed.
             split: an expression, see ``resolve``.
-            columns: the names of features to export; None is all of them.
+            columns: the names of features to export. None exports all features.
             where: export only the examples that match a condition, see ``Reader.where``.
-            labels: write class labels as ``names`` or as ``numbers``. None is names in csv, jsonl and imagefolder, and
-                numbers in webdataset and in parquet and arrow, whose schema has the names in the form of Hugging Face's
-                ``datasets``.
-            shard_bytes: the size that a tar of a webdataset does not exceed, unless one record does. None is 512 MiB.
-            force: replace files that exist, or the folder of an earlier export.
+            labels: write class labels as ``names`` or as ``numbers``. None means names in csv, jsonl and imagefolder,
+                and numbers in webdataset, parquet and arrow; the schema of the last two has the names in the form of
+                Hugging Face's ``datasets``.
+            shard_bytes: the maximum size of a tar of a webdataset, unless a single record is larger. None means 512
+                MiB.
+            force: replace existing files, or the folder of an earlier export.
             dry_run: only report which files would be written.
             slicing: see ``resolve``.
             rounding: see ``resolve``.
@@ -623,7 +624,7 @@ class Dataset(SlicedVersion):
         Raises:
             UsageError: ``dest`` does not fit the number of splits, the format cannot hold the features, or ``where`` is
                 invalid.
-            AlreadyStoredError: a file exists, and ``force`` is not set.
+            AlreadyStoredError: a file exists, and ``force`` is False.
             FeatureError: a value cannot be written in this format.
             SplitSyntaxError, SplitNotFoundError, SliceError, LockedError: see ``resolve``.
             CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a file is missing, damaged or
@@ -665,10 +666,10 @@ class Dataset(SlicedVersion):
         rounding: str | None = None,
         progress: ProgressCallback | None = None,
     ) -> datasets.Dataset | datasets.DatasetDict:
-        """Give records to Hugging Face's ``datasets``, in the order in which they are stored.
+        """Convert records to a Hugging Face ``datasets.Dataset``, in the order in which they are stored.
 
-        The first call writes an Arrow file to a cache folder, in bounded memory. The dataset is that file, mapped into
-        memory; a later call for the same records uses the file again.
+        The first call writes an Arrow file to a cache folder, in bounded memory. The dataset maps that file into
+        memory; later calls for the same records reuse the file.
 
             digits.to_hf("train[:80%]").with_format("torch")
 
@@ -676,20 +677,20 @@ class Dataset(SlicedVersion):
         and a Sequence of a dict is a list of dicts.
 
         Args:
-            split: an expression, see ``resolve``. None is every split.
-            columns: the names of features; None is all of them.
-            cache_dir: the folder of the cache. None is the one of ``datasets``: ``HF_DATASETS_CACHE``.
+            split: an expression, see ``resolve``. None means every split.
+            columns: the names of features. None means all features.
+            cache_dir: the folder of the cache. None means the cache of ``datasets``: ``HF_DATASETS_CACHE``.
             slicing: see ``resolve``.
             rounding: see ``resolve``.
             progress: called with a ``Progress``, in records, while the file is written.
 
         Returns:
-            A ``datasets.Dataset``; without a ``split``, a ``datasets.DatasetDict`` of one for each split.
+            A ``datasets.Dataset``; without a ``split``, a ``datasets.DatasetDict`` with one for each split.
 
         Raises:
             FeatureError: a text is not UTF-8, or the class of a feature is unknown.
             SplitSyntaxError, SplitNotFoundError, SliceError, LockedError: see ``resolve``.
-            UsageError: ``columns`` names an unknown feature, or none; or see ``resolve``.
+            UsageError: ``columns`` is empty or names an unknown feature; or see ``resolve``.
             CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a file is missing, damaged or
                 unreadable, or cannot be written.
             MissingExtraError: ``datasets`` is not installed (extra ``huggingface``).
@@ -727,10 +728,10 @@ class Dataset(SlicedVersion):
         Args:
             split: an expression, see ``resolve``.
             read_config: the order, see ``read``. Ray Data keeps it only if ``preserve_order`` is set.
-            text: ``bytes`` keeps ``Text`` as it is stored.
+            text: ``bytes`` returns ``Text`` features as the stored bytes.
             epoch: the number of the epoch, from 0.
             override_num_blocks: the number of tasks; None lets Ray Data choose.
-            concurrency: the most tasks that run at the same time.
+            concurrency: the maximum number of tasks that run at the same time.
             slicing: see ``resolve``.
             rounding: see ``resolve``.
 
@@ -745,16 +746,16 @@ class Dataset(SlicedVersion):
     def croissant(self, *, base_url: str | None = None, creators: Sequence[str] = ()) -> dict[str, Any]:
         """Describe this version as a Croissant 1.1 document (JSON-LD). The same version gives the same document.
 
-        It has the statistics of each feature, if they are attached to the version and their file is stored.
+        It contains the statistics of each feature if they are attached to the version and their file exists.
 
         Args:
-            base_url: URL of the folder that holds the shards. None names them relative to the document, which then
-                belongs in that folder.
+            base_url: URL of the folder that contains the shards. None names the shards relative to the document, which
+                then belongs in that folder.
             creators: names of the people who made the dataset. The catalog does not record them.
 
         Raises:
             UsageError: ``base_url`` is not a URL.
-            LockedError: the version was found in a pin file that does not pin all of its records.
+            LockedError: the version comes from a pin file that does not pin all of its records.
             ShardMismatchError, StorageError: the statistics are damaged, or cannot be read.
         """
         from registry.interop.croissant import describe_croissant
@@ -777,15 +778,14 @@ class Dataset(SlicedVersion):
     ) -> FetchReport:
         """Fetch the files of a slice into the cache of this machine, to read it in any order without the store.
 
-        Files are fetched as a whole, several at a time, and compared with their sha256. Files of this machine need not
-        be fetched.
+        Files are fetched as a whole, several at a time, and verified by sha256. Files on this machine are not fetched.
 
         >>> report = digits.fetch("train[:10%]")
         >>> report.num_files, report.num_new_bytes, report.folder
         (1, 0, None)
 
         Args:
-            split: an expression, see ``resolve``. None is every split, or every pin of a pin file.
+            split: an expression, see ``resolve``. None means every split, or every pin of a pin file.
             slicing: see ``resolve``.
             rounding: see ``resolve``.
             progress: called with a ``Progress``, in bytes.
@@ -813,28 +813,28 @@ class Dataset(SlicedVersion):
         pixels: Mapping[str, ImageDecoding] | None = None,
         progress: ProgressCallback | None = None,
     ) -> ColumnsReport:
-        """Keep decoded columns in the cache of this machine: reading then decodes no records, in any slice and order.
+        """Keep decoded columns in the cache of this machine, so that reading any slice in any order decodes no records.
 
-        The cache has plain ``.npy`` files, which ``read`` maps. They are made from checked records, and each block is
-        compared with its digest when a process first reads it. The least recently used columns are deleted when the
-        cache is full. If a call is stopped, the next one goes on from there.
+        The cache contains plain ``.npy`` files, which ``read`` maps. They are made from verified records, and each
+        block is compared with its digest when a process first reads it. The least recently used columns are deleted
+        when the cache is full. If a call is interrupted, the next call continues from there.
 
         >>> report = digits.keep_columns("train", columns=["label"])
         >>> report.num_columns, report.num_bytes
         (1, 14376)
 
         Args:
-            split: the name of a split. None is every split.
-            columns: names of features. None is every feature.
-            pixels: images whose pixels are kept, by their paths, and how they are decoded; ``ImageDecoding()`` keeps
-                them whole. A reader with the same ``decode_images`` decodes nothing. Other images, and sounds, are kept
-                as their stored files, which each read decodes. The images must have one size.
+            split: the name of a split. None means every split.
+            columns: names of features. None means every feature.
+            pixels: feature path -> how to decode the images whose pixels are kept; ``ImageDecoding()`` keeps whole
+                images. A reader with the same ``decode_images`` decodes nothing. Other images, and sounds, are kept as
+                their stored files, which each read decodes. All images of a feature must have the same size.
             progress: called with a ``Progress``, in records.
 
         Raises:
             FeatureError: ``pixels`` names a feature that is not an image, or does not fit it.
-            UsageError: an unknown feature, a slice instead of a split, or features that cannot be kept.
-            UnknownSplitError: an unknown split.
+            UsageError: a feature is unknown or cannot be kept, or ``split`` is a slice.
+            UnknownSplitError: the split does not exist.
             StorageError: the cache has no room, or cannot be written; or a file cannot be read.
             CorruptRecordError, CorruptExampleError, ShardMismatchError: a file is damaged.
         """
@@ -843,7 +843,7 @@ class Dataset(SlicedVersion):
         slices = self._slices(split, slicing=None, rounding=None)
         if split is not None and split not in self.splits:
             raise UsageError(
-                f"columns are kept of whole splits, and {split!r:.80} is a slice",
+                f"columns can be kept only for whole splits, and {split!r:.80} is a slice",
                 hint=f"The splits are: {', '.join(self.splits)}.",
             )
         return keep_columns(cache(), slices, columns, pixels or {}, progress=progress)
@@ -856,24 +856,24 @@ class Dataset(SlicedVersion):
         dry_run: bool = False,
         progress: ProgressCallback | None = None,
     ) -> ColumnsReport:
-        """Attach decoded columns to the version, beside its shards, so that everybody reads them without decoding.
+        """Attach decoded columns to the version, next to its shards, so that all clients read them without decoding.
 
         They are the ``.npy`` files of ``keep_columns``. In a data directory on this machine, readers map them in place.
-        From an object store, they fetch the blocks that they need into the cache. What is attached already stays; files
-        that are damaged or missing are written again.
+        From an object store, readers fetch the blocks that they need into the cache. Existing attachments are kept;
+        damaged or missing files are written again.
 
         >>> digits.attach_columns().num_columns
         2
 
         Args:
-            columns: names of features. None is every feature.
-            dry_run: attach nothing.
+            columns: names of features. None means every feature.
+            dry_run: only report what would be attached.
             progress: called with a ``Progress``, in records.
 
         Raises:
-            UsageError: an unknown feature, features that cannot be kept, or a version of a pin file.
+            UsageError: a feature is unknown or cannot be kept, or the version comes from a pin file.
             CatalogPermissionError: this user may not write to the catalog.
-            OtherDataDirectoryError: the catalog records another data directory than the one that was named.
+            OtherDataDirectoryError: the client's data directory is not the one that the catalog records.
             StorageError: a file cannot be read or written.
             CorruptRecordError, CorruptExampleError, ShardMismatchError: a file is damaged.
         """
@@ -889,7 +889,7 @@ class Dataset(SlicedVersion):
     ) -> VerifyReport:
         """Compare every shard file with its record in the catalog or pin file: size, number of records, sha256.
 
-        The files of attachments are compared, too.
+        Attachments are compared as well.
 
         >>> report = digits.verify()
         >>> report.num_examples, report.faults
@@ -897,14 +897,14 @@ class Dataset(SlicedVersion):
 
         Args:
             deep: also decode every record. ``outside`` of the report then lists values that a feature does not allow,
-                such as a number that belongs to no class. They are not faults: the files are as published.
-            processes: the number of files that are compared at the same time: by threads, or by worker processes with
-                ``deep``. None decides by the size of the version.
+                such as a label without a class. They are not faults: the files are unchanged.
+            processes: the number of files that are compared at the same time, by threads or, with ``deep``, by worker
+                processes. None decides by the size of the version.
             progress: called with a ``Progress``, in records.
 
         Returns:
-            The shards that match, and a fault for each file that does not. A whole file with other records has the code
-            ``foreign_shard``. ``recovery`` says how to put such files, and attachments, back.
+            The shards that match, and a fault for each file that does not. An intact file with other records has the
+            code ``foreign_shard``. ``recovery`` says how to restore the files and attachments.
 
         Raises:
             UsageError: ``processes`` is not a positive whole number.
@@ -927,7 +927,7 @@ class Dataset(SlicedVersion):
             [report.recovery] if report.recovery else [],
         )
         if faults:
-            recovery.append("Put the files of attachments back from a copy of the folder.")
+            recovery.append("Restore the files of attachments from a copy of the folder.")
         if any(fault.filename.endswith("_statistics.json") for fault in faults):
             recovery.append(f"To compute the statistics again: registry stats {self.reference} --compute")
         attachments = self.provenance.source.attachments()
@@ -960,7 +960,7 @@ class Dataset(SlicedVersion):
         where: str | None = None,
         progress: ProgressCallback | None = None,
     ) -> list[Slice]:
-        """The slice of an expression; for None every split, or every pin of a pin file. ``where`` filters them."""
+        """The slice of an expression, or, for None, every split or every pin of a pin file. ``where`` filters them."""
         from registry.reading import Reader
 
         if split is None:

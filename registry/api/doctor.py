@@ -1,7 +1,7 @@
-"""Examines what a client needs: the catalog, its rights, the clock, the data directory, the cache and the installation.
+"""Examines a client's environment: the catalog, rights, the clock, the data directory, the cache, the installation.
 
-Each examination runs in a thread of its own, so that none takes longer than its time: a server that accepts
-connections and never answers would otherwise hold it up for minutes.
+Each examination runs in a separate thread with a time limit: a server that accepts connections but never answers
+would otherwise block it for minutes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NEAR_EXPIRY: Final = timedelta(days=7)
 
 
 class Level(StrEnum):
-    """What a finding means: nothing to do, something to know, or something that will fail."""
+    """The severity of a finding: nothing to do, something to know, or something that will fail."""
 
     OK = "ok"
     WARNING = "warning"
@@ -44,7 +44,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What one examination found.
+    """The result of one examination.
 
     Attributes:
         subject: what was examined, e.g. ``clock``.
@@ -65,7 +65,7 @@ def examine(
     *,
     seconds: float = _SECONDS,
 ) -> Iterator[Finding]:
-    """Examine a catalog and this machine; each finding is given when it is there.
+    """Examine a catalog and this machine. Yields each finding as soon as it is available.
 
     Args:
         url: the catalog, see ``connect``.
@@ -90,7 +90,7 @@ def examine(
 
 
 def _within(seconds: float, subject: str, examination: Callable[[], tuple[Level, str, str]]) -> Finding:
-    """The finding of an examination; one that raises an error or takes longer found a problem."""
+    """The finding of an examination. An examination that raises an error or exceeds its time limit is a problem."""
     results: list[tuple[Level, str, str]] = []
 
     def run() -> None:
@@ -102,7 +102,7 @@ def _within(seconds: float, subject: str, examination: Callable[[], tuple[Level,
     thread = threading.Thread(target=run, daemon=True)  # the process may end before it
     thread.start()
     thread.join(seconds)
-    late = (Level.PROBLEM, f"no answer within {seconds:g} seconds", "Try again later; if it stays so, ask its admin.")
+    late = (Level.PROBLEM, f"no answer within {seconds:g} seconds", "Try again later. If this persists, ask its admin.")
     level, text, hint = results[0] if results else late
     return Finding(subject=subject, level=level, text=text, hint=hint)
 
@@ -160,7 +160,7 @@ def _is_service(catalog: Catalog) -> bool:
 
 def _rights(catalog: Catalog) -> tuple[Level, str, str]:
     if is_site(catalog.url) and not _is_service(catalog):
-        return Level.OK, "everybody who reaches the site may read it, and nobody may write", ""
+        return Level.OK, "everybody who can reach the site may read it; nobody may write", ""
     text = logins().token(catalog.url) if _is_service(catalog) else None
     holder = f"the token {text.split('_')[1]}" if text else "without a token, this user" if _is_service(catalog) else ""
     holder = holder or "this user"
@@ -170,10 +170,10 @@ def _rights(catalog: Catalog) -> tuple[Level, str, str]:
         if "role" in error.details:
             return (
                 Level.OK,
-                f"{holder} may read, and not publish",
+                f"{holder} may read, but not publish",
                 "To publish, ask an admin for a token with that role.",
             )
-        return Level.WARNING, f"{holder} may read, and not publish: {error.message}", error.hint or ""
+        return Level.WARNING, f"{holder} may read, but not publish: {error.message}", error.hint or ""
     if text is None:
         return Level.OK, f"{holder} may read and publish", ""
     try:
@@ -183,9 +183,9 @@ def _rights(catalog: Catalog) -> tuple[Level, str, str]:
     token = tokens[text.split("_")[1]]
     role = f"{holder} of {token.name} has the role {Role.ADMIN}"
     if token.expires_at is None:
-        return Level.OK, f"{role}, without an end", ""
+        return Level.OK, f"{role} and does not expire", ""
     is_near = token.expires_at - catalog.backend.now() < _NEAR_EXPIRY
-    hint = "Create another one in time: registry token create NAME" if is_near else ""
+    hint = "Create another token in time: registry token create NAME" if is_near else ""
     return Level.WARNING if is_near else Level.OK, f"{role} until {token.expires_at:%Y-%m-%d %H:%M} UTC", hint
 
 
@@ -200,18 +200,18 @@ def _clock(catalog: Catalog) -> tuple[Level, str, str]:
         return Level.OK, "the clocks of this machine and of the catalog agree", ""
     side = "behind" if seconds > 0 else "ahead of"
     text = f"the clock of this machine is {abs(seconds):.0f} seconds {side} that of the catalog"
-    return Level.WARNING, text, "Set one of them right: dates of --at and the ends of signed URLs depend on them."
+    return Level.WARNING, text, "Correct the wrong clock: dates of --at and the expiry of signed URLs depend on both."
 
 
 def _data_directory(catalog: Catalog) -> tuple[Level, str, str]:
     recorded, path = catalog.recorded_data_dir, catalog.data_dir
     where = f"{path}, which the catalog records" if recorded == path else f"{path}, which the catalog does not record"
     if recorded is None and catalog.backend.file is None:
-        hint = "Record the place of the files, for everybody: registry config data-dir URL"
+        hint = "Record the data directory for all clients: registry config data-dir URL"
         return Level.WARNING, "the catalog records no data directory, and none was named", hint
     store = open_data(path)
     if store.local_root is None:
-        store.exists("registry-doctor")  # an answer shows that the place is reachable, and that it accepts the user
+        store.exists("registry-doctor")  # any answer shows that the place is reachable and accepts this user
         return Level.OK, f"{where}, answers", ""
     if not Path(path).is_dir():
         if not catalog.datasets():
@@ -219,15 +219,15 @@ def _data_directory(catalog: Catalog) -> tuple[Level, str, str]:
         return (
             Level.PROBLEM,
             f"there is no folder {where}",
-            "Mount its disk, or name a copy of the files: --data-dir DIR",
+            "Mount its disk, or specify a copy of the files: --data-dir DIR",
         )
     if not os.access(path, os.R_OK | os.X_OK):
-        return Level.PROBLEM, f"{where}, cannot be read by this user", "Ask its owner for the right to read it."
+        return Level.PROBLEM, f"{where}, cannot be read by this user", "Ask its owner for read access."
     if not os.access(path, os.W_OK):
         return (
             Level.WARNING,
-            f"{where}, can be read, and not written",
-            "To publish, ask its owner for the right to write.",
+            f"{where}, can be read, but not written",
+            "To publish, ask its owner for write access.",
         )
     return Level.OK, f"{where}, can be read and written", ""
 
@@ -248,12 +248,12 @@ def _webhooks(catalog: Catalog) -> tuple[Level, str, str]:
 
 
 def _team_settings() -> tuple[Level, str, str]:
-    """The settings of the service of the team, and which of them a variable of this machine overrides."""
+    """The settings of the team's service, and which of them an environment variable overrides."""
     url, _ = team_settings().current()
     team_settings().keep(url)
     _, values = team_settings().current()
     if not values:
-        return Level.OK, f"{url} sets nothing for this machine", ""
+        return Level.OK, f"{url} has no settings for this machine", ""
     texts = []
     for name, value in values.items():
         variable = CLIENT_SETTINGS[name].variable
@@ -268,11 +268,11 @@ def _team_settings() -> tuple[Level, str, str]:
 def _cache() -> tuple[Level, str, str]:
     files = cache()
     if not files.is_usable:
-        hint = "Set REGISTRY_CACHE_BYTES, e.g. to 20GB, and let only this user write to the folder, or set "
+        hint = "Set REGISTRY_CACHE_BYTES, e.g. to 20GB, and allow only this user to write to the folder, or set "
         hint += "REGISTRY_CACHE_SHARED=1 for a folder of a group."
         return Level.WARNING, f"{files.folder} is not used: it is switched off, or others can write to it", hint
     files.require_writable()
     usage = files.usage()
     room = f"{usage.num_bytes:,} of {usage.max_bytes:,} bytes are used"
-    whose = "is shared with its group, and can be written" if files.is_shared else "can be written"
+    whose = "is shared with its group and is writable" if files.is_shared else "is writable"
     return Level.OK, f"{files.folder} {whose}: {counted(usage.num_files, 'file')}, {room}", ""

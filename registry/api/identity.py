@@ -1,11 +1,12 @@
-"""Sign-in to a service with the ID token of an issuer that the service trusts, instead of a token of an admin.
+"""Signs in to a service with an ID token from an issuer that the service trusts, instead of a token from an admin.
 
     people:   browser -> issuer -> a code, to this program -> service -> issuer -> ID token -> rights
     CI jobs:  issuer of the CI -> ID token -> service -> rights
 
-The text of the access token is made here, and the service learns only its digest. Whoever operates a service gets codes
-and ID tokens of those who sign in to it, so both name the service: the audience of a job's ID token is the URL to which
-it is sent, and the nonce of a person's is a digest of it. Another service refuses them.
+The text of the access token is generated on this machine, and the service learns only its digest. The operator of a
+service sees the codes and ID tokens of its users, so both are bound to the service, and another service refuses them:
+the audience of a job's ID token is the URL to which it is sent, and the nonce of a person's ID token is a digest of
+that URL.
 """
 
 from __future__ import annotations
@@ -44,28 +45,28 @@ _SIGN_IN_SECONDS: Final = 300
 
 
 def sign_in_with_id_token(url: str, id_token: str) -> str:
-    """The text of a new access token for the service at ``url``, which the holder of an ID token gets.
+    """Exchange an ID token for a new access token for the service at ``url``, and return its text.
 
     Raises:
-        UsageError: the URL does not parse, or is that of another machine without encryption.
+        UsageError: the URL does not parse, or names another machine without encryption.
         CatalogRefusedError: the service does not accept the ID token.
-        CatalogUnavailableError, CatalogError: it does not answer, or is not a service.
+        CatalogUnavailableError, CatalogError: the server does not answer, or is not a service.
     """
     return _exchange(site_url(remove_secrets(url)), {"id_token": id_token})
 
 
 def sign_in_with_browser(url: str, issuer: str | None, open_page: Callable[[str], object]) -> str:
-    """The text of a new access token for the service at ``url``, for the person who signs in with a browser.
+    """Let a person sign in with a browser, and return the text of a new access token for the service at ``url``.
 
     Args:
         url: the URL of the service.
-        issuer: the name of the issuer; None is the only one with which people sign in.
-        open_page: called with the address at which the person signs in; the issuer leads the browser back to a port of
+        issuer: the name of the issuer. None means the only issuer that the service offers to people.
+        open_page: called with the address at which the person signs in; the issuer redirects the browser to a port of
             this machine (RFC 8252).
 
     Raises:
-        UsageError: no issuer, or several, with which people sign in; or see ``sign_in_with_id_token``.
-        CatalogRefusedError: the issuer or the service refuses, or nobody has signed in within five minutes.
+        UsageError: the service offers people no issuer, or several; or see ``sign_in_with_id_token``.
+        CatalogRefusedError: the issuer or the service refuses, or nobody signed in within five minutes.
         CatalogUnavailableError, CatalogError: see ``sign_in_with_id_token``.
     """
     from registry.catalog.service.requests import ServiceServer
@@ -82,11 +83,11 @@ def sign_in_with_browser(url: str, issuer: str | None, open_page: Callable[[str]
 
 
 def ci_id_token(url: str) -> str:
-    """The ID token of this CI job for the service at ``url``: of ``REGISTRY_ID_TOKEN``, else of GitHub Actions.
+    """The ID token of this CI job for the service at ``url``, from ``REGISTRY_ID_TOKEN`` or else from GitHub Actions.
 
     Raises:
-        UsageError: there is none, or the URL does not parse.
-        CatalogRefusedError, CatalogUnavailableError: GitHub gives none, or does not answer.
+        UsageError: the job has no ID token, or the URL does not parse.
+        CatalogRefusedError, CatalogUnavailableError: GitHub refuses to issue a token, or does not answer.
     """
     if text := read_variable(ID_TOKEN_VARIABLE).strip():
         return text
@@ -102,7 +103,7 @@ def ci_id_token(url: str) -> str:
     status, values, _ = fetch_json(address, headers={"Authorization": f"Bearer {secret}"})
     if status != 200 or not isinstance(values.get("value"), str):
         raise CatalogRefusedError(
-            f"GitHub Actions gives no ID token: it answered {status}",
+            f"GitHub Actions issued no ID token: it answered {status}",
             hint="The job needs: permissions: {id-token: write}",
             details={"reason": "id_token", "sqlstate": None},
         )
@@ -114,9 +115,9 @@ def authorization_url(issuer: Mapping[str, str], redirect_uri: str, state: str, 
 
     Args:
         issuer: ``authorization_endpoint``, ``client_id`` and ``scope``.
-        redirect_uri: where it leads with a code.
-        state: comes back with the code.
-        nonce: is in the ID token.
+        redirect_uri: the address to which the issuer redirects with a code.
+        state: returned with the code.
+        nonce: repeated in the ID token.
         verifier: the secret that redeems the code (PKCE, RFC 7636).
     """
     challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
@@ -128,15 +129,15 @@ def authorization_url(issuer: Mapping[str, str], redirect_uri: str, state: str, 
 
 
 def nonce_of(url: str, secret: str) -> str:
-    """The nonce that binds an ID token to the service at ``url``, and to who knows ``secret``."""
+    """The nonce that binds an ID token to the service at ``url`` and to the holder of ``secret``."""
     return hashlib.sha256(f"{site_url(url)} {secret}".encode()).hexdigest()
 
 
 def local_path(url: str) -> str:
-    """The path of the address on this machine to which an issuer leads a browser for the service at ``url``.
+    """The path of the local address to which an issuer redirects the browser for the service at ``url``.
 
-    It names the service. Otherwise a hostile one could lead the browser to the sign-in of another service, with a nonce
-    of its own, and would get a code that works there.
+    It names the service. Otherwise a hostile service could send the browser to the sign-in of another service, with a
+    nonce of its own, and would get a code that works there.
 
     >>> local_path("https://catalog.example:8443/below")
     'catalog.example:8443/below/'
@@ -145,7 +146,7 @@ def local_path(url: str) -> str:
 
 
 def is_secure_url(text: object, *, like: str = "http://localhost") -> bool:
-    """Whether a URL is encrypted; or, if ``like`` is one on this machine without encryption, is such a URL itself.
+    """Whether a URL is encrypted or, if ``like`` is omitted or an unencrypted local URL, is an unencrypted local URL.
 
     >>> is_secure_url("https://host/x"), is_secure_url("http://host/x"), is_secure_url("http://127.0.0.1:80/")
     (True, False, True)
@@ -170,12 +171,12 @@ def fetch_json(
     headers: Mapping[str, str] | None = None,
     like: str = "http://localhost",
 ) -> tuple[int, dict[str, Any], Mapping[str, str]]:
-    """The status, the JSON object and the headers that an issuer answers to a GET, or to a POST of ``form``.
+    """Send a GET, or a POST of ``form``, to an issuer, and return the status, the JSON object and the headers.
 
-    Redirects are not followed. The answer has at most a megabyte, and ten seconds.
+    Redirects are not followed. The answer is limited to a megabyte and ten seconds.
 
     Raises:
-        CatalogUnavailableError: it does not answer in time, or not with a JSON object; or ``url`` is not secure, see
+        CatalogUnavailableError: the issuer does not answer with a JSON object in time, or ``url`` is not secure, see
             ``is_secure_url``.
         MissingExtraError: urllib3 is not installed.
     """
@@ -213,20 +214,20 @@ def fetch_json(
 
 
 def _cut(connection: Any) -> None:
-    """End a connection on which another thread waits."""
+    """Close a connection on which another thread waits."""
     with suppress(OSError):
         if connection.sock is not None:
             connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 def issuer_fault(reason: str) -> CatalogUnavailableError:
-    """The error for an issuer that does not answer, or not as the standards say; also for those without rights."""
-    hint = "Try again later. If it stays so, the setting issuers of the service is wrong: ask its admin."
+    """The error for an issuer that does not answer, or violates the standards. Users without rights may see it."""
+    hint = "Try again later. If this persists, the service's setting 'issuers' is wrong: ask its admin."
     return CatalogUnavailableError(reason, hint=hint, details={"http_status": 503})
 
 
 def _exchange(url: str, proof: Mapping[str, str]) -> str:
-    """The text of a new access token. Asking again with the same ID token gives the first answer."""
+    """The text of a new access token. Repeating the request with the same ID token returns the first answer."""
     from registry.catalog.service.requests import ServiceServer
 
     token_id, text, digest = new_secret()
@@ -236,7 +237,7 @@ def _exchange(url: str, proof: Mapping[str, str]) -> str:
 
 
 def _choose(answer: Any, name: str | None, url: str) -> Mapping[str, str]:
-    """The issuer of this name among those that a service offers to people."""
+    """The issuer of this name among those that the service offers to people."""
     entries = answer.get("issuers") if isinstance(answer, dict) else None
     offered = {
         entry["name"]: entry
@@ -251,7 +252,7 @@ def _choose(answer: Any, name: str | None, url: str) -> Mapping[str, str]:
         return offered[name]
     names = ", ".join(sorted(offered))
     if not offered:
-        reason, hint = "people cannot sign in with a browser here", f"With a token of an admin: registry login {url}"
+        reason, hint = "the service offers no browser sign-in", f"Use a token from an admin: registry login {url}"
     else:
         reason = f"there is no issuer {name!r:.80}" if name else "there are several issuers"
         hint = f"Choose one with --issuer: {names}"
@@ -259,10 +260,10 @@ def _choose(answer: Any, name: str | None, url: str) -> Mapping[str, str]:
 
 
 class _Listener:
-    """A port of this machine to which an issuer leads the browser.
+    """A port of this machine to which an issuer redirects the browser.
 
     Attributes:
-        url: its address.
+        url: the address of the port.
     """
 
     def __init__(self, state: str, path: str) -> None:
@@ -277,7 +278,7 @@ class _Listener:
                 asked, _, query = self.path.partition("?")
                 values = dict(parse_qsl(query))
                 is_ours = asked == f"/{path}" and hmac.compare_digest(values.get("state", "").encode(), state.encode())
-                text = b"Go back to the terminal. You can close this page.\n" if is_ours else b"Nothing is here.\n"
+                text = b"Return to the terminal. You can close this page.\n" if is_ours else b"There is nothing here.\n"
                 self.send_response(200 if is_ours else 404)
                 self.send_header("Content-Type", "text/plain")
                 self.send_header("Content-Length", str(len(text)))
@@ -288,7 +289,7 @@ class _Listener:
                     outer._is_complete.set()
 
             def log_message(self, format: str, *_: object) -> None:  # noqa: A002 (its name in the base class)
-                """Log nothing: the address has the code."""
+                """Log nothing: the address contains the code."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -303,10 +304,10 @@ class _Listener:
         self._server.server_close()
 
     def wait(self) -> str:
-        """The code with which the browser came back."""
+        """Wait for the redirect, and return its code."""
         is_complete = self._is_complete.wait(_SIGN_IN_SECONDS)
         if "code" in self._answer:
             return self._answer["code"]
-        reason = f"the issuer answered {self._answer.get('error', '')!r:.80}" if is_complete else "nobody has signed in"
+        reason = f"the issuer answered {self._answer.get('error', '')!r:.80}" if is_complete else "nobody signed in"
         details = {"reason": "id_token", "sqlstate": None}
         raise CatalogRefusedError(reason, hint="Try again: registry login URL --oidc", details=details)

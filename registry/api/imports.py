@@ -1,6 +1,6 @@
-"""Imports what TFDS prepared: finds version folders, reads the files that describe them, and publishes each version.
+"""Imports datasets that TFDS prepared: finds version folders, reads their metadata, and publishes each version.
 
-``Catalog.import_tfds`` calls it. A version that is refused does not stop the next.
+``Catalog.import_tfds`` calls it. If a version is refused, the others are still imported.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _MOST_NAMES: Final = 12
 _REFUSALS = (ConflictError, MissingExtraError, PreparedFormatError, StorageError, UsageError, VerificationError)
-"""The errors of one version. Others, such as those of the catalog, end the whole import."""
+"""The errors that concern one version. Other errors, such as those of the catalog, end the whole import."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,12 @@ class _Found:
 
 
 def find_tfds(folder: str | os.PathLike[str], *, name: str | None = None) -> list[_Found]:
-    """Every version folder at or below ``folder``, with what its files say; renamed to ``name`` if given.
+    """Find every version folder at or below ``folder``, and read its metadata. ``name`` renames the dataset.
 
     Raises:
-        PreparedFormatError: there is no version folder.
+        PreparedFormatError: the folder contains no version folder.
         ReferenceSyntaxError: ``name`` is not a valid dataset name.
-        UsageError: ``name`` is given, and the folder holds several datasets.
+        UsageError: ``name`` is given, and the folder contains several datasets.
     """
     if name is not None:
         check_new_name(name)
@@ -64,10 +64,10 @@ def find_tfds(folder: str | os.PathLike[str], *, name: str | None = None) -> lis
     if not result:
         is_there = root.local_root is None or os.path.isdir(root.local_root)  # noqa: PTH112 (Path.is_dir raises if a parent is unreadable)
         raise PreparedFormatError(
-            f"{os.fspath(folder)} holds nothing that TFDS prepared" if is_there else f"there is no folder {folder}",
-            hint="A web server does not list its folders: give the folder of one version."
+            f"{os.fspath(folder)} contains nothing that TFDS prepared" if is_there else f"there is no folder {folder}",
+            hint="A web server does not list its folders: specify the folder of one version."
             if root.url.startswith(("http://", "https://"))
-            else "Give a data_dir of TFDS, the folder of a dataset in it, or the folder of a version.",
+            else "Specify a data_dir of TFDS, the folder of a dataset in it, or the folder of a version.",
             details={"folder": os.fspath(folder)},
         )
     return result if name is None else _renamed(result, name)
@@ -77,8 +77,8 @@ def _renamed(groups: list[_Found], name: str) -> list[_Found]:
     names = sorted({folder.prepared.name for folder in groups if folder.prepared is not None})
     if len(names) > 1:
         raise UsageError(
-            f"the folder holds {len(names)} datasets, {', '.join(names[:_MOST_NAMES])}: {name} can name only one",
-            hint="Import the folder of each dataset on its own.",
+            f"the folder contains {len(names)} datasets, {', '.join(names[:_MOST_NAMES])}: {name} can name only one",
+            hint="Import the folder of each dataset separately.",
             details={"name": name, "datasets": names[:_MOST_NAMES]},
         )
     return [
@@ -95,7 +95,7 @@ def publish_found(
     store_of: Callable[[DatasetVersion], Store],
     progress: ProgressCallback | None,
 ) -> Iterator[ImportedVersion]:
-    """Publish each version of ``groups`` into ``target``. The default config is decided for each.
+    """Publish each version of ``groups`` into ``target``. The default config is decided for each version.
 
     ``store_of`` returns the folder from which the catalog reads a version.
     """
@@ -149,10 +149,10 @@ def _read(folder: VersionFolder) -> _Found:
 
 
 def _target_of(folder: VersionFolder, prepared: PreparedDataset, target: Target) -> tuple[Target, str | None]:
-    """``target`` for this version; and a note, or None.
+    """``target`` for this version, and a note or None.
 
-    Its config becomes the default config if TFDS says so and the dataset has no default config yet. If the file that
-    names TFDS's default config cannot be read, the version is imported without one, and the note says why.
+    Its config becomes the default config if TFDS says so and the dataset does not have a default config yet. If the
+    file that names TFDS's default config cannot be read, no default is set, and the note says why.
     """
     catalog = target.catalog
     try:
@@ -173,15 +173,15 @@ def _taken_notes(prepared: PreparedDataset, publication: Publication) -> tuple[s
     notes = (*_notes(prepared), *publication.notes)
     if publication.proof is not None and publication.proof.refused is not None:
         step = publication.proof.refused
-        notes += (f"from {step.old.version} to {step.new.version} more changed than a {step.says.name} step allows",)
+        notes += (f"the changes from {step.old.version} to {step.new.version} exceed a {step.says.name} step",)
     return notes
 
 
 def _gone(target: Target, reference: Reference, store_of: Callable[[DatasetVersion], Store]) -> str | None:
-    """The note for a known version whose folder in the catalog is gone: the folder being imported is another one."""
+    """The note for a known version whose recorded folder is gone, if it is not the folder being imported."""
     try:
         version = target.catalog.find(reference)
-    except NotFoundError:  # dropped: nobody reads it
+    except NotFoundError:  # dropped versions are not read
         return None
     root = store_of(version).local_root
     if root is None or os.path.isdir(root):  # noqa: PTH112 (Path.is_dir raises if a parent is unreadable)
@@ -193,12 +193,12 @@ def _gone(target: Target, reference: Reference, store_of: Callable[[DatasetVersi
 
 
 def _for_importers(error: RegistryError, folder: VersionFolder, reference: Reference) -> RegistryError:
-    """``error`` with a hint for importers, who cannot change the name and number that others chose."""
+    """``error`` with a hint for importers, who cannot change a name and number that others chose."""
     if "has_configs" in error.details:
         other = f"{reference.name}_{'configs' if reference.config else 'plain'}"
         return ConflictError(
             error.message,
-            hint="A dataset has configs for all its versions or for none. Import these under another name: "
+            hint="All versions of a dataset must have configs, or none of them. Import these under another name: "
             f"registry import tfds {shlex.quote(folder.dataset_folder)} --name {other}",
             details=error.details,
         )
@@ -206,8 +206,8 @@ def _for_importers(error: RegistryError, folder: VersionFolder, reference: Refer
         return error
     return VersionExistsError(
         error.message,
-        hint=f"A version has one content. registry show {reference} names its folder. Import this one into another "
-        f"catalog: {spell('url=FILE')}",
+        hint=f"The content of a published version cannot change. registry show {reference} names its folder. Import "
+        f"this one into another catalog: {spell('url=FILE')}",
         details=error.details,
     )
 

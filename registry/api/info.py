@@ -104,7 +104,7 @@ class DatasetInfo:
 
     @property
     def supervised_keys(self) -> SupervisedKeys | None:
-        """The features that ``as_supervised=True`` gives, or None."""
+        """The features that ``as_supervised=True`` returns, or None."""
         from registry.prepared.info import supervised_keys
 
         return supervised_keys(self._metadata)
@@ -121,12 +121,12 @@ class DatasetInfo:
 
     @property
     def download_size(self) -> int:
-        """Bytes that were downloaded to prepare it, or 0 if unknown."""
+        """Number of bytes that were downloaded to prepare the dataset, or 0 if unknown."""
         return int(self._metadata.extra.get("downloadSize") or self._metadata.extra.get("sizeInBytes") or 0)
 
     @property
     def data_dir(self) -> str:
-        """The folder that holds the shards of this version: a path, or a URL if it is not on this machine."""
+        """The folder of this version's shards: a path, or a URL if it is not on this machine."""
         return self._dataset.local_folder or self._dataset.folder
 
     @property
@@ -170,7 +170,7 @@ class SplitInfos(Mapping[str, "SplitInfo"]):
         return sum(split.num_examples for split in self._dataset.splits.values())
 
     def __getitem__(self, key: str | ReadInstruction) -> SplitInfo:
-        """The split of that name, or the slice that an expression gives.
+        """The split of that name, or the slice of an expression.
 
         Raises:
             SplitSyntaxError, SplitNotFoundError, SliceError: the expression cannot be resolved.
@@ -178,7 +178,7 @@ class SplitInfos(Mapping[str, "SplitInfo"]):
         return SplitInfo(key, self._dataset)
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """The split of that name, else ``default``. Expressions are not names.
+        """The split of that name, else ``default``. Split expressions are not accepted.
 
         Args:
             key: the name.
@@ -231,7 +231,7 @@ class SplitInfo:
 
     @property
     def num_bytes(self) -> int:
-        """Size of the serialized records in bytes. 0 for a slice: it is not known."""
+        """Size of the serialized records in bytes, or 0 for a slice, whose size is unknown."""
         return 0 if self._whole is None else self._whole.num_bytes
 
     @property

@@ -397,7 +397,7 @@ def test_processes_do_not_change_the_content(catalog: registry.Catalog) -> None:
 
 
 def test_an_object_needs_a_name(catalog: registry.Catalog) -> None:
-    with pytest.raises(UsageError, match=r"^a dataset from an object of Python needs a name"):
+    with pytest.raises(UsageError, match=r"^a dataset from a Python object needs a name"):
         catalog.add(source({"train": PRICES}))
 
 
