@@ -1,8 +1,8 @@
 """Extracts zip and tar archives to a temporary folder, whose files are then opened like those of any folder.
 
-Archives come from strangers. A member that would be written outside of the folder, replaces another one or is a device,
-and an archive that expands to far more than its size, is refused as a whole. tarfile stops silently at a damaged header
-and at the end of the first of several concatenated archives, so the end is checked here.
+Archives come from strangers. The whole archive is refused if a member is a device, would be written outside of the
+folder or would replace another member, or if the archive expands to far more than its size. tarfile stops silently at a
+damaged header and at the end of the first of several concatenated archives, so the end is checked here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EXTENSIONS: Final = (
 
 MAX_RATIO: Final = 200
 MAX_FREE_BYTES: Final = 2**30
-"""An archive may expand to 200 times its size and a GiB. Text compresses up to 50 times, a bomb a million times."""
+"""An archive may expand to 200 times its size plus one GiB. Text compresses up to 50 times, a bomb a million times."""
 
 _DRIVE: Final = re.compile("[A-Za-z]:/")
 _SHARD: Final = re.compile(r"([._-][0-9]+([._-]of[._-][0-9]+)?|(^|/)[0-9]{2,})$")
@@ -68,7 +68,7 @@ def extract(files: Files, names: Sequence[str]) -> Files:
 
     If there are several, each is extracted to a folder with its name: ``train.zip`` to ``train/``. Numbered archives
     are shards of one folder: ``train-000.tar`` and ``train-001.tar`` of ``train/``, ``00000.tar`` and ``00001.tar`` of
-    the source itself. If two shards have a file of the same name, that of the later shard gets its name:
+    the source itself. If two shards have a file of the same name, the shard's name is added to the later file:
     ``cat/00001-1.png``.
 
     Args:
@@ -131,7 +131,7 @@ def tar_members(tar: tarfile.TarFile, location: str) -> Iterator[tarfile.TarInfo
             member = tar.next()
         if member is None:
             break
-        member.name = member.name.removeprefix("./")  # as `tar -C FOLDER .` writes it
+        member.name = member.name.removeprefix("./")  # `tar -C FOLDER .` writes such a member
         yield member
         tar.members = []  # type: ignore[attr-defined]  # the list is not part of its stubs
     with archive_errors(location):
@@ -164,13 +164,13 @@ def archive_errors(location: str) -> Iterator[None]:
 
 
 def member_name(name: str, location: str) -> str | None:
-    """The safe form of a member's name; None for the folder itself, which many tars contain as ``./``.
+    """Return the safe form of a member's name, or None for the folder itself, which many tars contain as ``./``.
 
     >>> member_name("./a//b.csv", "x.tar")
     'a/b.csv'
 
     Raises:
-        SourceError: it is absolute, or leads out of the folder.
+        SourceError: the name is absolute, or points outside the folder.
     """
     parts = name.split("/")
     if name.startswith("/") or ".." in parts or "\0" in name:
@@ -181,7 +181,10 @@ def member_name(name: str, location: str) -> str | None:
 
 
 class _StrictHeader(tarfile.TarInfo):
-    """A header whose faults end the reading. tarfile takes a damaged or missing header for the end of the archive."""
+    """A header whose faults stop the extraction.
+
+    tarfile mistakes a damaged or missing header for the end of the archive.
+    """
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _StrictHeader:
@@ -191,7 +194,7 @@ class _StrictHeader(tarfile.TarInfo):
             raise
         except tarfile.HeaderError as error:
             raise tarfile.ReadError("it is truncated" if len(buf) < tarfile.BLOCKSIZE else str(error)) from None
-        if header.type in _EXTENDED and header.size > _MAX_HEADER_BYTES:  # it would be read into memory
+        if header.type in _EXTENDED and header.size > _MAX_HEADER_BYTES:  # tarfile would read it into memory
             raise tarfile.ReadError(f"a header of {header.size:,} bytes")
         return header
 
@@ -229,7 +232,7 @@ class _Extraction:
 
     def _admit(self, member: zipfile.ZipInfo) -> str | None:
         """Check a member of a zip; returns the name of its file, or None for a folder."""
-        path = member.filename.replace("\\", "/")  # some programs on Windows write it
+        path = member.filename.replace("\\", "/")  # some programs on Windows write backslashes
         if _DRIVE.match(path):
             raise _unsafe(self._shown, member.filename, "leads out of the folder")
         name = member_name(path, self._shown)
@@ -273,7 +276,10 @@ class _Extraction:
                 path.symlink_to(os.path.relpath(self._folder / self._renamed.get(target, target), path.parent))
 
     def _target(self, name: str, member: tarfile.TarInfo) -> str:
-        """The name that a link points to. A hard link has a name in the archive, a symbolic one is relative to it."""
+        """Return the name that a link points to.
+
+        A hard link names a member; a symbolic link is relative to its own folder.
+        """
         start = "" if member.islnk() else name.rpartition("/")[0]
         parts = [part for part in start.split("/") if part]
         for part in PurePosixPath(member.linkname).parts:
@@ -288,7 +294,10 @@ class _Extraction:
         return "/".join(parts)
 
     def _take(self, name: str, num_bytes: int) -> str:
-        """Register a file and its size; returns its name, which another shard may have."""
+        """Register a file and its size.
+
+        Returns the name to write, which differs if another shard has a file of that name.
+        """
         if self._shard and name not in self._files and os.path.lexists(self._folder / name):
             folder, slash, last = name.rpartition("/")
             self._renamed[name] = name = f"{folder}{slash}{self._shard}-{last}"

@@ -2,8 +2,8 @@
 
     names -> schema of each file -> Source of one part per file -> row groups or record batches -> Rows
 
-Columns keep their types. Dictionaries and extension types become their values, and files in columns, which Hugging Face
-stores as structs, become their bytes. What Hugging Face's schema metadata defines becomes hints.
+Columns keep their types. Dictionaries and extension types are replaced by their values. Files in columns, which Hugging
+Face stores as structs, are replaced by their bytes. Hugging Face's schema metadata becomes hints.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FEATHER_1: Final = b"FEA1"
 _FEW_ROWS: Final = 1024
 _MANY_ROWS: Final = 8192
 _SMALL_ROW: Final = 512
-"""Bytes of a row up to which many rows are decoded at once."""
+"""Rows of at most this number of bytes are decoded in large batches."""
 _HINT: Final = "Get the file again, or write it again."
 
 _Tables: TypeAlias = "Callable[[Store, str], Iterator[Any]]"
@@ -47,8 +47,8 @@ def open_parquet(files: Files, options: AddOptions) -> Source:
     """Open Parquet files of typed columns.
 
     Raises:
-        SourceError: a file is damaged, has two columns of one name, or has other columns or types than the first one;
-            or no file has a row.
+        SourceError: a file is damaged, has two columns of the same name, or differs from the first file in its columns
+            or types; or no file has a row.
         StorageError: a file cannot be read.
         MissingExtraError: pyarrow is not installed.
     """
@@ -59,7 +59,7 @@ def open_arrow(files: Files, options: AddOptions) -> Source:
     """Open Arrow IPC files and streams, such as those of Feather, polars and Hugging Face.
 
     Raises:
-        SourceError: as ``open_parquet``; or a file is in the first version of Feather.
+        SourceError: for the reasons of ``open_parquet``, or because a file has the first version of the Feather format.
         StorageError: a file cannot be read.
         MissingExtraError: pyarrow is not installed.
     """
@@ -101,7 +101,7 @@ def _open(files: Files, options: AddOptions, kind: str, read_tables: _Tables) ->
     def open_file(name: str) -> Reader | None:
         tables = read_tables(files.store, name)
         schema = next(tables).schema
-        with _damage_named(name):  # a name may not be UTF-8, also that of a field
+        with _damage_named(name):  # the name of a column or field may not be UTF-8
             names = schema.names
             deque(_names_inside(schema), maxlen=0)
         with _named(name):
@@ -177,7 +177,7 @@ def _read_ipc(store: Store, name: str) -> Iterator[Any]:
         for batch in batches:
             for column in batch.columns:
                 if arrow.types.is_nested(column.type):
-                    column.validate()  # nbytes follows the offsets of lists, and a damaged one ends the process
+                    column.validate()  # nbytes follows the offsets of lists; a damaged offset crashes the process
             # Cut before anything is decoded: some programs write one batch with all rows.
             table = arrow.Table.from_batches([batch])
             step = max(1, min(MAX_ROWS, MAX_BYTES * table.num_rows // max(1, table.nbytes)))
@@ -186,7 +186,7 @@ def _read_ipc(store: Store, name: str) -> Iterator[Any]:
 
 
 def _refuse_unions(name: str, schema: Any) -> None:
-    """Refuse unions, in whose lists Arrow reads outside of its memory."""
+    """Refuse unions: Arrow reads outside of its memory in lists of unions."""
     for field in schema:
         if has_union(field.type):
             raise SourceError(
@@ -198,7 +198,7 @@ def _refuse_unions(name: str, schema: Any) -> None:
 
 @contextmanager
 def _damage_named(name: str) -> Iterator[None]:
-    """Raise faults of a file as SourceError with its name."""
+    """Convert errors about a damaged file to a SourceError that names the file."""
     arrow = import_pyarrow()
     try:
         yield
@@ -232,7 +232,7 @@ def _plain(table: Any, described: Mapping[str, Any], name: str) -> Any:
 
 
 def _check_values(table: Any, name: str, start: int) -> None:
-    """Check that texts are UTF-8 and that no value is outside its buffers, which pyarrow does not do by itself."""
+    """Check that texts are UTF-8, and that values are inside their buffers. pyarrow does not check this on its own."""
     arrow = import_pyarrow()
     try:
         table.validate(full=True)
@@ -253,7 +253,7 @@ def _check_values(table: Any, name: str, start: int) -> None:
 
 
 def _first_bad(column: Any) -> int:
-    """The first row of a column that is invalid, by bisection."""
+    """Find the first invalid row of a column by bisection."""
     arrow = import_pyarrow()
     start, stop = 0, len(column)
     while stop - start > 1:
@@ -286,7 +286,7 @@ def _check_same_schema(first: tuple[str, Any], other: tuple[str, Any]) -> None:
 
 
 def _comparable(kind: Any) -> str:
-    """A type as text, in which types that hold the same values are equal."""
+    """Return a type as text that is equal for types with the same values."""
     types = import_pyarrow().types
     while isinstance(kind, import_pyarrow().BaseExtensionType):
         kind = kind.storage_type

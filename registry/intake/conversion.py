@@ -1,9 +1,9 @@
-"""Converts the values of columns to the types of a schema, and finds the rows whose values do not fit.
+"""Converts the values of columns to the types of a schema, and reports the rows whose values do not fit.
 
     Arrow array -> convert_values -> array of the requested type, and the fault of each row that does not fit
 
-A conversion never changes a value: a number that does not fit, a text that is not a number and a null that the feature
-does not allow are faults. On request, floats are rounded to the requested float type.
+A conversion never changes a value. A number that does not fit, text that is not a number, and a null that the feature
+does not allow are faults. Floats are rounded only if the caller requests a narrower float type.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ Faults = dict[int, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnSchema:
-    """One column.
+    """The name, feature and Arrow type of a column, and the reason for the feature.
 
     Attributes:
         name: its name.
         feature: its feature.
         arrow_type: the type of its values after ``Schema.convert``.
         num_nulls: the number of rows in which it is null; None if they were not counted.
-        example: one value as text for people, shortened and escaped.
-        reason: why it has this feature, for people; may be empty.
+        example: a value as text for messages, shortened and escaped.
+        reason: why it has this feature, for messages; may be empty.
         is_requested: whether the user or the source decided on the feature. Text is then parsed as numbers are usually
             written, such as ``007`` and ``1e5``; see ``text_types``.
-        is_text: whether the source has text only, so that its numbers are parsed.
-        anew: if values must have the type of the version before, the type that they would have without it.
+        is_text: whether all values of the source are text, so that numbers are parsed.
+        anew: if values must have the type of the previous version, the type that would be inferred without it.
         checks_files: whether the bytes of images and sounds are checked. Readers of folders have checked them already.
         null_as_empty: whether a null is read as an empty list.
         decimals: the paths of texts that were decimals in the source, and their Arrow types.
@@ -81,10 +81,10 @@ class ColumnSchema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Target:
-    """What values are converted to.
+    """The target type of a conversion.
 
     Attributes:
-        column: the column that has them.
+        column: the column of the values.
         feature: the feature; for elements of a tensor with a shape, the tensor.
         kind: the Arrow type.
         is_element: whether the values are elements of lists, which cannot be null.
@@ -98,14 +98,14 @@ class _Target:
     is_column: bool = True
 
     def inside(self, feature: Feature, kind: Any, *, is_element: bool) -> _Target:
-        """The target of fields, or of elements."""
+        """Return the target of fields, or of elements."""
         return _Target(column=self.column, feature=feature, kind=kind, is_element=is_element, is_column=False)
 
 
 def convert_values(array: Any, column: ColumnSchema) -> tuple[Any, Faults]:
-    """An array of the type of ``column`` and of the same length, and the faults of values that do not fit.
+    """Convert ``array`` to the type of ``column``. Returns an array of the same length, and the faults by index.
 
-    A null struct becomes a struct of nulls. At the index of a fault, the result holds any value.
+    A null struct becomes a struct of nulls. The value at the index of a fault is undefined.
     """
     return _convert(array, _Target(column=column, feature=column.feature, kind=column.arrow_type))
 
@@ -128,7 +128,8 @@ def _convert(array: Any, target: _Target) -> tuple[Any, Faults]:
     leaf = target.feature
     if isinstance(leaf, Tensor) and leaf.dtype == np.float64 and leaf.encoding == "none":  # stored as float32
         faults |= _convert_numbers(converted, converted.type, replace(target, kind=import_pyarrow().float32()))[1]
-    if isinstance(leaf, Tensor) and not isinstance(leaf, BBox | ClassLabel):  # whose numbers are compared elsewhere
+    # The numbers of labels are compared elsewhere
+    if isinstance(leaf, Tensor) and not isinstance(leaf, BBox | ClassLabel):
         faults = _find_outside(converted, leaf) | faults
     if target.column.checks_files and is_file_feature(target.feature):
         faults |= _check_files(converted, target.feature)
@@ -139,7 +140,7 @@ def _convert(array: Any, target: _Target) -> tuple[Any, Faults]:
 
 
 def _find_outside(converted: Any, leaf: Tensor) -> Faults:
-    """The faults of values that ``leaf`` does not allow. ``converted`` has its numbers, its texts, or its boxes."""
+    """Return the faults of values that ``leaf`` does not allow. ``converted`` has numbers, texts or boxes."""
     if not leaf.limits or not len(converted):
         return {}
     arrow = import_pyarrow()
@@ -166,20 +167,20 @@ def _allows_null(target: _Target) -> bool:
 
 
 def _explain_null(target: _Target) -> str:
-    """Why a null is a fault, and which type would allow it."""
+    """Explain why a null is a fault, and which type would allow it."""
     if is_list(target.kind):
         word = show_type(target.kind).replace("text", "Text")
         if target.is_column and word.endswith("[]") and "struct" not in word:
-            return f"is null, and a list cannot be null; the type {word}? reads it as an empty list"
-        return "is null, and a list cannot be null"
+            return f"is null, but a list cannot be null; the type {word}? reads it as an empty list"
+        return "is null, but a list cannot be null"
     if target.is_element or as_optional(target.feature) is target.feature:
         return "is null, which is not allowed here"
     word = type_word(target.kind)
-    return f"is null, and the type {word} does not allow it; {word}? does"
+    return f"is null, but the type {word} does not allow nulls; {word}? does"
 
 
 def _convert_nullable(array: Any, target: _Target) -> tuple[Any, Faults]:
-    """Lists of none or one: a null is an empty list."""
+    """Convert values to lists of zero or one element; a null becomes an empty list."""
     arrow = import_pyarrow()
     valid = _as_mask(array.is_valid())
     feature = target.feature.feature  # type: ignore[attr-defined]  # a Sequence, or a tensor of one unknown dimension
@@ -294,9 +295,9 @@ def _one_value(value: Any, kind: Any) -> Any:
 
 
 def _convert_halves(array: Any, target: _Target) -> tuple[Any, Faults]:
-    """Convert values without nested types. If Arrow refuses all of them, convert halves to find those that it refuses.
+    """Convert values without nested types. If Arrow refuses the array, convert its halves to find the values at fault.
 
-    It refuses times in an unknown zone and text that is not UTF-8, for example.
+    For example, Arrow refuses times in an unknown zone and text that is not UTF-8.
     """
     arrow = import_pyarrow()
     try:
@@ -362,7 +363,7 @@ def _convert_labels(array: Any, found: Any, target: _Target) -> tuple[Any, Fault
 
 
 def _parse_labels(array: Any, label: ClassLabel) -> tuple[Any, Faults]:
-    """The numbers of classes by their names, or by their numbers if no name looks like a number."""
+    """Convert names of classes to their numbers. Numbers are also accepted if no class name looks like a number."""
     arrow = import_pyarrow()
     names = arrow.array(label.names or (), arrow.string())
     numbers = arrow.compute.index_in(array.cast(arrow.string()), value_set=names).cast(arrow.int64())
@@ -388,17 +389,17 @@ def _parse_labels(array: Any, label: ClassLabel) -> tuple[Any, Faults]:
 
 
 def _take_files(array: Any, target: _Target) -> tuple[Any, Faults]:
-    """The bytes of files in structs of bytes and path, as Hugging Face stores images."""
+    """Extract the bytes of files from structs of bytes and path, in which Hugging Face stores images."""
     index = array.type.get_field_index("bytes")
     files, faults = _convert(array.flatten()[index], target)
     for row in places_of(files.is_null()):
         if array[row].is_valid:
-            faults[row] = "has the path of a file, and not its bytes"
+            faults[row] = "has the path of a file, but not its bytes"
     return files, faults
 
 
 def _write_texts(array: Any, found: Any) -> tuple[Any, Faults]:
-    """Values as text: numbers and nested values as JSON writes them, times in ISO 8601."""
+    """Convert values to text: numbers and nested values as in JSON, times in ISO 8601."""
     arrow = import_pyarrow()
     types, compute, text = arrow.types, arrow.compute, arrow.string()
     if types.is_binary(found):
@@ -426,7 +427,7 @@ def _as_json(value: Any) -> str | None:
 
 
 def _as_plain(value: Any) -> Any:
-    """A value that JSON does not have, as text."""
+    """Convert a value that JSON cannot represent to text."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
@@ -482,7 +483,7 @@ def _exact_cast(array: Any, kind: Any) -> Any:
 
 
 def _is_same_family(found: Any, kind: Any) -> bool:
-    """Whether times of type ``found`` may be times of type ``kind``."""
+    """Whether times of type ``found`` may be converted to type ``kind``."""
     types = import_pyarrow().types
     for is_family in (types.is_time, types.is_duration):
         if is_family(found) or is_family(kind):
@@ -493,7 +494,7 @@ def _is_same_family(found: Any, kind: Any) -> bool:
 def _convert_each(
     array: Any, convert: Callable[[Any], Any], kind: Any, expected: str | None = None
 ) -> tuple[Any, Faults]:
-    """Convert the array as a whole, or else halves of it, to find the values that cannot be converted."""
+    """Convert the whole array; if that fails, convert its halves to find the values at fault."""
     faults: Faults = {}
 
     def refuse(place: int) -> Any:
@@ -504,7 +505,7 @@ def _convert_each(
 
 
 def _check_files(files: Any, feature: Feature) -> Faults:
-    """The faults of bytes that are not images or sounds of this feature."""
+    """Return the faults of bytes that are not images or sounds of this feature."""
     faults: Faults = {}
     for index, data in enumerate(files.to_pylist()):
         if data is not None:
@@ -519,7 +520,7 @@ def _check_files(files: Any, feature: Feature) -> Faults:
 
 
 def _refuse_type(array: Any, target: _Target, expected: str | None = None) -> tuple[Any, Faults]:
-    """Faults for all values of a type that cannot be converted."""
+    """Return a fault for each value, because their type cannot be converted."""
     word = expected or f"expected {show_type(target.kind)}"
     faults = {index: f"{word}, found {show_value(python_value(array, index))}" for index in places_of(array.is_valid())}
     if not _allows_null(target):
@@ -528,7 +529,7 @@ def _refuse_type(array: Any, target: _Target, expected: str | None = None) -> tu
 
 
 def _is_form(found: Any, kind: Any, *, is_text: bool) -> bool:
-    """Whether values of type ``found`` may have the type ``kind`` without a request to convert them."""
+    """Whether values of type ``found`` are converted to ``kind`` without a request."""
     types = import_pyarrow().types
     if types.is_string(found):
         return is_text or types.is_temporal(kind)
@@ -545,7 +546,7 @@ def _is_number(kind: Any) -> bool:
 
 
 def places_of(mask: Any) -> list[int]:
-    """The indices at which an Arrow array of booleans is true; null counts as false."""
+    """Return the indices at which an Arrow array of booleans is true. A null counts as false."""
     return np.flatnonzero(_as_mask(mask)).tolist()
 
 

@@ -1,8 +1,8 @@
 """Parses Croissant documents, the JSON-LD of MLCommons: files, sets of files, and record sets with their fields.
 
-It follows http://mlcommons.org/croissant/1.0 and 1.1, and reads only what ``croissant_files`` needs. Keys may have a
-prefix (``cr:recordSet``) or be complete URLs. Parsing does not open any other file. ``Resources`` then finds the files
-that a document lists, next to it, with the digests that it states.
+The parser follows http://mlcommons.org/croissant/1.0 and 1.1, and reads only what ``croissant_files`` needs. Keys may
+have a prefix (``cr:recordSet``) or be complete URLs. Parsing opens no other file. ``Resources`` then finds the listed
+files next to the document, and checks their digests.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from registry.interop.croissant_terms import ENUMERATION, SPLIT, plain_term
 from registry.model import DatasetMetadata
 
 MARK: Final = b"mlcommons.org/croissant"
-"""Every document contains it, in ``conformsTo`` or in the context."""
+"""Every document contains this text, in ``conformsTo`` or in the context."""
 
 _WIKIDATA_SPLIT: Final = "Q3985153"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """A FileObject, which is a file or an archive, or a FileSet, which is chosen by globs in which ``*`` matches ``/``.
+    """A FileObject, which is a file or an archive, or a FileSet, whose globs choose files; ``*`` also matches ``/``.
 
     ``url`` is relative to the document unless it is refused later.
     """
@@ -57,7 +57,7 @@ class RecordField:
         column: the name of the column in the file, or empty.
         file_property: ``content``, ``filename``, ``fullpath`` ... of the file, or empty.
         regexes: regular expressions whose first group is the value.
-        unsupported: what in the source cannot be read, such as a transform; empty if it can.
+        unsupported: the part of the source that cannot be read, such as a transform; empty if all is supported.
         references: the id of the field that the values refer to, or empty.
         is_list: whether a value is an array.
         fields: the fields of a struct.
@@ -88,12 +88,12 @@ class RecordSet:
 
     @property
     def is_split_set(self) -> bool:
-        """Whether it lists the splits."""
+        """Whether the record set lists the splits."""
         return not {plain_term(SPLIT), _WIKIDATA_SPLIT}.isdisjoint(self.types)
 
     @property
     def is_enumeration(self) -> bool:
-        """Whether it lists the classes of a label, or the splits."""
+        """Whether the record set lists the classes of a label, or the splits."""
         return self.is_split_set or plain_term(ENUMERATION) in self.types
 
     def values(self, field_id: str) -> list[Any]:
@@ -237,7 +237,7 @@ class _DocumentParser:
 
 
 def _plain(value: Any) -> Any:
-    """JSON-LD with keys that have no prefix."""
+    """Remove the prefixes from the keys of JSON-LD."""
     if isinstance(value, dict):
         return {plain_term(key): inner if key == "data" else _plain(inner) for key, inner in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list) else value
@@ -248,7 +248,7 @@ def _dicts(value: Any) -> list[Mapping[str, Any]]:
 
 
 def _texts(value: Any) -> list[str]:
-    """The texts of a value or of a list, without prefixes."""
+    """Return the texts of a value or of a list, without prefixes."""
     return [plain_term(_text(term)) for term in (value if isinstance(value, list) else [value]) if _text(term)]
 
 
@@ -260,7 +260,7 @@ def _text(value: Any) -> str:
 
 
 def _references(value: Any) -> list[str]:
-    """The ids that a value refers to: ``{"@id": "x"}``, ``"x"`` or a list of these."""
+    """Return the ids that a value refers to: ``{"@id": "x"}``, ``"x"`` or a list of these."""
     values = value if isinstance(value, list) else [value]
     result = [node.get("@id") if isinstance(node, dict) else node for node in values]
     return [text for text in result if isinstance(text, str)]
@@ -295,8 +295,8 @@ class Resources:
         """The files of a FileObject or FileSet; archives are extracted.
 
         Raises:
-            SourceError: the document does not list it, a file is missing, has another sha256, or is not next to the
-                document, or an archive is damaged.
+            SourceError: the document does not list the resource; a file is missing, has another sha256, or is not next
+                to the document; or an archive is damaged.
         """
         return self._resolve_within(resource, ())
 
@@ -314,7 +314,7 @@ class Resources:
             files = self._file(found)
             return files if not is_archive(files.names[0]) else extract(files, files.names)
         listed = [self._document.files[name] for name in found.contained_in if name in self._document.files]
-        # A Git repository, such as Hugging Face's documents name, is the folder of the document: its clone.
+        # Documents of Hugging Face name a Git repository. The folder of the document is its clone.
         containers = [container for container in listed if not container.encoding.startswith("git")]
         if containers and all(container.is_set for container in containers):
             inside = {
@@ -322,7 +322,7 @@ class Resources:
                 for container in containers
                 for name in self._resolve_within(container.id, (*outer, resource)).names
             }
-            # Names inside of an archive are those of other files than the folder's.
+            # A name inside of an archive is not the file of that name in the folder.
             base = self._folder.only([name for name in self._folder.names if name in inside])
         elif containers:
             if len(containers) > 1:
@@ -362,13 +362,13 @@ class Resources:
         return self._folder.only([name])
 
     def _check_listed(self, names: Sequence[str]) -> None:
-        """Check the files of a set whose digests the document has, too."""
+        """Check the files of a set whose digests the document states as well."""
         digests = {unquote(file.url): file.sha256 for file in self._document.files.values() if not file.is_set}
         for name in names:
             self._check_sha256(name, digests.get(name, ""))
 
     def _check_sha256(self, name: str, expected: str) -> None:
-        if not _SHA256.fullmatch(expected):  # often a placeholder, such as the URL of a GitHub issue
+        if not _SHA256.fullmatch(expected):  # the digest is often a placeholder, such as the URL of a GitHub issue
             return
         with (root_of(self._folder.store) / name).open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()

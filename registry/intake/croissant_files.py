@@ -39,7 +39,8 @@ from registry.shards.arrow_values import import_pyarrow
 
 KIND: Final = "croissant"
 NAMES: Final = ("croissant.json", "metadata.json", "croissant_metadata.json")
-"""The names of the document in a folder; a document with another name is given itself."""
+"""The names by which a document is recognized in a folder. The caller passes the path of a document with another
+name."""
 
 _MOST_BYTES: Final = 64 * 2**20
 _MOST_SHOWN: Final = 10
@@ -60,7 +61,7 @@ _PATHS: Final = ("filename", "fullpath")
 
 
 def find_document(files: Files) -> str | None:
-    """The name of the Croissant document of a source; None if it has none."""
+    """Return the name of the Croissant document of a source, or None if there is no document."""
     names = files.names if len(files.names) == 1 else [name for name in NAMES if name in files.names]
     for name in names:
         if name.lower().endswith(".json"):
@@ -75,9 +76,9 @@ def open_croissant(files: Files, options: AddOptions) -> Source:
     """Open a record set of a Croissant document.
 
     Raises:
-        SourceError: the document is malformed, has several record sets and ``options.records`` does not name one, or
-            needs what is not supported; a file is missing, has another sha256, or is not next to the document; and
-            what the reader of the files raises.
+        SourceError: the document is malformed or needs an unsupported feature; it has several record sets, and
+            ``options.records`` names none of them; a file is missing, has another sha256, or is not next to the
+            document; or the reader of the files raises it.
     """
     name = find_document(files)
     if name is None:
@@ -93,7 +94,7 @@ def open_croissant(files: Files, options: AddOptions) -> Source:
             f"{name}: it is larger than {_MOST_BYTES:,} bytes", hint="Leave inline data out.", details={"file": name}
         )
     document = parse_document(data, name)
-    if len(files.names) == 1:  # the document was given, and its files are next to it
+    if len(files.names) == 1:  # the caller passed the document, whose files are next to it
         folder = list_folder(root_of(files.store), files.location)
         folder = replace(folder, origins=files.origins)
     else:
@@ -103,7 +104,7 @@ def open_croissant(files: Files, options: AddOptions) -> Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """What is read for one record set: the columns, the field of the splits, and the files."""
+    """The columns, the field of the splits, and the files that are read for a record set."""
 
     record_set: RecordSet
     columns: Sequence[RecordField]
@@ -128,7 +129,7 @@ class _Opener:
             plan = self._plan(record_set)
             is_tables = not any(field.file_property == "content" for field in plan.columns)
             source = self._open_tables(plan) if is_tables else self._open_contents(plan)
-        # A document that is named by its path may be a hidden file, which is not among those of the folder.
+        # A document that the caller names by its path may be a hidden file, which the listing of the folder skips.
         size = self._folder.store.size(self._name)
         document = account_for([(self._name, size)], "metadata", reason="the Croissant document")
         others = [name for name in self._folder.names if name not in self._files.used]
@@ -143,7 +144,7 @@ class _Opener:
         )
 
     def _choose(self, name: str | None) -> RecordSet:
-        """The record set ``name``, or the only one."""
+        """Return the record set ``name``, or the only record set."""
         sets = [
             record_set
             for record_set in self._document.record_sets
@@ -232,7 +233,7 @@ class _Opener:
         return replace(source, parts=parts, split_by=split_by, hints=hints, summary=f"{source.summary}{about}")
 
     def _column_of(self, field: RecordField) -> str:
-        """The column of the file with the values of a field; for a struct, the column of its fields."""
+        """Return the column of the file with the values of a field; for a struct, the column of its fields."""
         leaves = field.fields or (field,)
         found = {leaf.column.partition("/")[0] if field.fields else leaf.column for leaf in leaves}
         column = found.pop() if len(found) == 1 else ""
@@ -241,7 +242,7 @@ class _Opener:
         return column
 
     def _kind_of(self, plan: _Plan) -> str:
-        """The kind of tables, by encoding or extension."""
+        """Return the kind of a table by its encoding or extension."""
         ids = {leaf.resource for field in plan.columns for leaf in (field.fields or (field,))}
         resource = self._document.files[ids.pop()]
         if resource.encoding in _ENCODINGS:
@@ -254,16 +255,16 @@ class _Opener:
         return kind
 
     def _listed_splits(self, field: RecordField) -> frozenset[str]:
-        """The names of the splits, if the record set that ``field`` refers to lists them; else none."""
+        """Return the splits that the record set of ``field`` lists, or an empty list."""
         target = self._target(field)
         rows = () if target is None else target.data or ()
         values = [] if target is None else target.values(field.references)
-        if not any(value is not None for value in values):  # the reference is to the record set, not to a field
+        if not any(value is not None for value in values):  # the reference names the record set, not a field
             values = [next(iter(row.values()), None) for row in rows]
         return frozenset(str(value) for value in values if value is not None)
 
     def _splits_by_name(self, plan: _Plan, field: RecordField) -> dict[str, list[str]]:
-        """The files of each split, by a regular expression over their names."""
+        """Return the files of each split, which a regular expression over their names decides."""
         result: dict[str, list[str]] = {}
         for name in plan.files.names:
             result.setdefault(check_split_name(self._value_of(field, name)), []).append(name)
@@ -272,7 +273,7 @@ class _Opener:
         return {split: result[split] for split in dict.fromkeys([*listed, *sorted(result)]) if split in result}
 
     def _value_of(self, field: RecordField, name: str) -> str:
-        """A property of a file: its name or path, cut by regular expressions."""
+        """Return the name or path of a file, cut by regular expressions."""
         if field.file_property not in _PATHS:
             self._files.fail(f"field {field.id!r}: the file property {field.file_property!r} is not supported", OTHER)
         value = name if field.file_property == "fullpath" else name.rpartition("/")[2]
@@ -287,7 +288,7 @@ class _Opener:
         return value
 
     def _open_contents(self, plan: _Plan) -> Source:
-        """One record for each file: its content, and values from its name."""
+        """Open each file as a record of its content and of values from its name."""
         contents = [field for field in plan.columns if field.file_property == "content"]
         if len(contents) != 1 or contents[0].regexes:
             self._files.fail("a record set needs exactly one field with the content of the file", OTHER)
@@ -326,7 +327,7 @@ class _Opener:
         )
 
     def _open_inline(self, record_set: RecordSet) -> Source:
-        """The records in the document itself."""
+        """Open the records in the document itself."""
         table = import_pyarrow().table({field.name: record_set.values(field.id) for field in record_set.fields})
         part = SourcePart(split="train", name=self._name, read=partial(cut_table, table, 0))
         return Source(
@@ -342,7 +343,7 @@ class _Opener:
         return {name: hint for name, hint in hints.items() if hint is not None}
 
     def _hint(self, field: RecordField, *, is_untyped: bool) -> Feature | None:
-        """The feature that the document defines: a label's classes, or a type for values that are text."""
+        """Return the feature that the document defines: a ClassLabel, or a type for values that are text."""
         target = self._target(field)
         if target is not None and target.data is not None and (names := _class_names(target, field.references)):
             return ClassLabel(names=names)
@@ -357,7 +358,7 @@ class _Opener:
 
 
 def _class_names(target: RecordSet, field_id: str) -> list[str]:
-    """The names of the classes that a field refers to by number or by name; empty if they are not classes."""
+    """Return the names of the classes that a field refers to by number or by name, or an empty list."""
     if not target.is_enumeration or target.is_split_set:
         return []
     values = target.values(field_id)

@@ -2,8 +2,9 @@
 
     names -> delimiter and header of each file -> Source of one part per file -> blocks of rows -> pyarrow.csv -> Rows
 
-Values are never converted. A field without quotes that is empty, or that the caller named as null, is null; in quotes
-it is text. Blank lines are not rows. Rows with too few or too many values are bad rows, and the others are kept.
+Values are never converted. An unquoted field is null if it is empty, or if the caller named its text as null; a quoted
+field is always text. Blank lines are not rows. Rows with too few or too many values are bad rows, and the others are
+kept.
 
 Rows and fields are found in the bytes. Quotes follow RFC 4180 as Arrow's parser reads them: a quote opens a
 field only as its first character, two quotes inside are one, and text after the closing quote belongs to the field.
@@ -54,9 +55,9 @@ _WIDE_BLOCK_BYTES: Final = 8 * 2**20
 def open_csv(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYTES) -> Source:
     """Open CSV and TSV files, also compressed.
 
-    The delimiter (comma, tab, semicolon or vertical bar), the encoding and whether there is a header are found out for
-    each file. Without a header, which only a number in the first row shows, the columns are ``column_1``, ``column_2``
-    and so on. ``options`` override each of these.
+    The delimiter (comma, tab, semicolon or vertical bar), the encoding, and whether there is a header are detected for
+    each file. A number in the first row shows that there is no header; the columns are then named ``column_1``,
+    ``column_2`` and so on. ``options`` override each of these.
 
     Args:
         files: the files.
@@ -65,8 +66,8 @@ def open_csv(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYTE
 
     Raises:
         UsageError: an option is malformed.
-        SourceError: a header has an empty name or a name twice, files have different columns, the text is in no known
-            encoding, or no file has a row.
+        SourceError: a header has an empty or a repeated name, files have different columns, the encoding of the text is
+            unknown, or no file has a row.
         StorageError: a file cannot be read.
         MissingExtraError: pyarrow is not installed.
     """
@@ -80,7 +81,7 @@ def open_csv(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYTE
             return None
         layouts.append(layout)
         _check_same_columns(layouts[0], layout)
-        # Each call of pyarrow costs time for each column, whatever the number of rows.
+        # Each call of pyarrow costs time per column, regardless of the number of rows.
         most = max(block_bytes, _WIDE_BLOCK_BYTES) if len(layout.names) > _MANY_COLUMNS else block_bytes
         return partial(_read, files.store, layout, layouts[0].names, given, most)
 
@@ -90,7 +91,7 @@ def open_csv(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYTE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
-    """What the start of a file shows. ``number`` is a number in the first row that shows that it is not a header."""
+    """The layout of a file, from its start. ``number`` is a number in the first row, which is then not a header."""
 
     name: str
     delimiter: str
@@ -104,9 +105,9 @@ def _checked(options: AddOptions) -> AddOptions:
     """``options`` with the delimiter as a character. Raises UsageError if it is malformed."""
     if options.encoding is not None:
         try:
-            "".encode(options.encoding)  # refuses codecs that are not encodings of text, such as hex
+            "".encode(options.encoding)  # raises for codecs that do not encode text, such as hex
             codecs.getincrementaldecoder(options.encoding)
-            b"a".decode(options.encoding, "replace")  # idna is for names of hosts: it replaces nothing
+            b"a".decode(options.encoding, "replace")  # idna, which is for host names, supports no replacement
         except (LookupError, ValueError):
             raise UsageError(
                 f"unknown encoding {options.encoding!r:.60}",
@@ -135,7 +136,7 @@ def _checked(options: AddOptions) -> AddOptions:
 
 
 def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
-    """The layout of a file, or None if it has no rows."""
+    """Detect the layout of a file. Returns None if it has no rows."""
     plain = name.lower()
     for ending in COMPRESSIONS:
         plain = plain.removesuffix(ending)
@@ -178,7 +179,7 @@ _OPEN_QUOTE: Final = "a quote in this row is never closed"
 
 
 def _count_blank_lines(data: bytes) -> int:
-    """The number of blank lines at the start."""
+    """Count the blank lines at the start."""
     start = data[: len(data) - len(data.lstrip(b"\r\n"))]
     return start.count(b"\n") or start.count(b"\r")
 
@@ -211,9 +212,9 @@ def _check_same_columns(first: _Layout, other: _Layout) -> None:
     if first.has_header != other.has_header:
         with_header, without = (first, other) if first.has_header else (other, first)
         raise SourceError(
-            f"{with_header.name} has a header ({list_names(with_header.names)}), and {without.name} has none: "
+            f"{with_header.name} has a header ({list_names(with_header.names)}), but {without.name} has none: "
             f"its first row contains the number {without.number}",
-            hint="Write the same header to each file, or to none.",
+            hint="Write the same header to all files, or remove it from all.",
             details={"files": [first.name, other.name]},
         )
     require_same_columns(first.name, first.names, other.name, other.names)
@@ -251,7 +252,7 @@ def _read(
 
 
 def _skip_header(layout: _Layout, block: TextBlock) -> TextBlock | None:
-    """The block without its first row; None if it has only blank lines."""
+    """Remove the first row of a block. Returns None if it has only blank lines."""
     data = block.data
     rows = find_rows(data, layout.delimiter)
     if not rows.starts.size:
@@ -293,7 +294,7 @@ class _CsvParser:
     def parse(self, block: TextBlock) -> Iterator[Rows]:
         """Yield the rows of a block."""
         data, places = block.data, None
-        faults: dict[int, str] = {}  # by row among those that are not blank
+        faults: dict[int, str] = {}  # by row, without blank lines
         if b'"' in data and block.is_last:
             places = find_rows(data, self._layout.delimiter)
             data = data if places.open_start is None else data[: places.open_start]
@@ -308,7 +309,8 @@ class _CsvParser:
             return "skip"
 
         table = self._parse(data, note)
-        # Blank lines and line ends in quotes only make fewer rows, so that equal numbers are equal lines.
+        # Blank lines and quoted line ends only reduce the number of rows. Equal numbers therefore mean that each row is
+        # a line.
         num_lines = block.num_lines + (block.is_last and not data.endswith((b"\n", b"\r")))
         if places is None and not numbers and table.num_rows == num_lines:
             yield from _cut(table, range(block.line, block.line + num_lines))
@@ -328,7 +330,7 @@ class _CsvParser:
         yield from _cut(table, good, [BadRow(file=self._layout.name, line=line, reason=fault) for line, fault in bad])
 
     def _without_nuls(self, data: bytes, places: RowPlaces, faults: dict[int, str]) -> bytes:
-        """The data without rows that contain a NUL byte; they are noted in ``faults``."""
+        """Remove the rows that contain a NUL byte, and add them to ``faults``."""
         nuls = np.flatnonzero(np.frombuffer(data, np.uint8) == 0)
         bad = np.unique(np.searchsorted(places.starts, nuls, side="right") - 1)
         result, start = [], 0
@@ -345,7 +347,7 @@ class _CsvParser:
             return arrow.schema([(name, arrow.string()) for name in self._columns]).empty_table()
         return csv.read_csv(
             import_pyarrow().BufferReader(data),
-            # One block and one thread, so that the parser knows the numbers of bad rows.
+            # With one block and one thread, the parser knows the numbers of bad rows.
             read_options=csv.ReadOptions(
                 column_names=self._layout.names, use_threads=False, block_size=max(len(data) + 1, 1024)
             ),
@@ -390,13 +392,13 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RowPlaces:
-    """Where the rows of a block are; blank lines are left out.
+    """The places of the rows of a block, without blank lines.
 
     Attributes:
         starts: the first byte of each row.
         stops: the place after its line end.
         lines: the number of line ends before it in the block.
-        open_start: the start of a last row with a quote that is never closed, or None; that row is not in the others.
+        open_start: the start of a last row whose quote is never closed, or None. The other attributes omit this row.
         open_line: the number of line ends before that row.
     """
 
@@ -408,7 +410,7 @@ class RowPlaces:
 
 
 def find_end(data: bytes, delimiter: str) -> int:
-    """The place after the last row that ends in ``data``, which starts at the start of a row; 0 if none."""
+    """Return the place after the last row that ends in ``data``, or 0. ``data`` starts at the start of a row."""
     if b'"' not in data:
         return data.rfind(b"\n") + 1 or data.rfind(b"\r", 0, -1) + 1  # a b"\n" may follow a b"\r" at the end
     ends = _row_ends(data, delimiter)
@@ -418,7 +420,7 @@ def find_end(data: bytes, delimiter: str) -> int:
 
 
 def find_rows(data: bytes, delimiter: str) -> RowPlaces:
-    """All rows of ``data``, which consists of whole rows; only the last one may have no line end."""
+    """Find all rows of ``data``, which consists of whole rows. The last row may have no line end."""
     ended = data if data.endswith((b"\n", b"\r")) or not data else data + b"\n"
     stops = np.minimum(_row_ends(ended, delimiter), len(data))
     starts = np.concatenate([np.zeros(1, np.int64), stops[:-1]]) if stops.size else stops
@@ -435,7 +437,7 @@ def find_rows(data: bytes, delimiter: str) -> RowPlaces:
 
 
 def _row_ends(data: bytes, delimiter: str) -> Places:
-    """The place after each row that ends with a line end; a line end inside quotes ends no row."""
+    """Return the place after each row that ends with a line end. A line end inside quotes does not end a row."""
     quotes = _find_quotes(data, delimiter)
     if quotes is None:
         return np.fromiter(_walk_rows(data, delimiter), np.int64)
@@ -463,9 +465,9 @@ def _find_line_ends(data: bytes) -> Places:
 
 
 def _find_quotes(data: bytes, delimiter: str) -> Places | None:
-    """The places of all quotes if each opens a field, closes one, or is doubled; None if a quote is anywhere else.
+    """Return the places of all quotes if each opens or closes a field, or is doubled. Returns None for any other quote.
 
-    Then a place is inside quotes exactly if the number of quotes before it is odd.
+    With such quotes, a place is inside quotes exactly if the number of quotes before it is odd.
     """
     array = np.frombuffer(data, np.uint8)
     quotes = np.flatnonzero(array == _QUOTE).astype(np.int64, copy=False)
@@ -475,7 +477,7 @@ def _find_quotes(data: bytes, delimiter: str) -> Places | None:
     borders = np.zeros(256, np.bool_)
     borders[[ord(delimiter), ord("\n"), ord("\r"), _QUOTE]] = True
     before = borders[array[np.maximum(opening, 1) - 1]] | (opening == 0)
-    after = borders[array[np.minimum(closing + 1, array.size - 1)]]  # a quote at the end is a border, too
+    after = borders[array[np.minimum(closing + 1, array.size - 1)]]  # a quote at the end also closes a field
     if not (before.all() and after.all()):
         return None
     return quotes  # a quote right before an opening one is the first of two, and both are one character of the field
@@ -521,7 +523,10 @@ def split_row(row: bytes, delimiter: str) -> list[Cell]:
 
 
 def sample_rows(data: bytes, delimiter: str, *, is_whole: bool) -> list[list[Cell]]:
-    """The first rows of a file that starts with ``data``; a row without an end counts only if the file is whole."""
+    """Return the first rows of a file that starts with ``data``.
+
+    A row without an end counts only if ``data`` is the whole file.
+    """
     rows, start = [], 0
     for stop in _walk_rows(data + b"\n" if is_whole else data, delimiter):
         if data[start:stop].strip(b"\r\n"):
@@ -535,11 +540,13 @@ def sample_rows(data: bytes, delimiter: str, *, is_whole: bool) -> list[list[Cel
 def detect_delimiter(
     data: bytes, *, is_whole: bool, likely: str = ",", delimiter: str | None = None
 ) -> tuple[str, list[list[Cell]]] | None:
-    """The delimiter of a file that starts with ``data``, and its first rows; None if its first row does not end.
+    """Detect the delimiter of a file that starts with ``data``.
 
-    A delimiter has to occur in the first row. The one that splits most rows into equally many fields is chosen, then
-    the one that makes the most fields, then ``likely``. A file with no delimiter has one column. ``delimiter`` is the
-    one that the caller requests.
+    Also returns its first rows, or None if the first row does not end.
+
+    A delimiter has to occur in the first row. The delimiter that splits most rows into the same number of fields is
+    chosen; of several, the one with the most fields, then ``likely``. A file without a delimiter has one column.
+    ``delimiter`` is the caller's choice.
     """
     best: tuple[Any, ...] | None = None
     for tried in sorted(DELIMITERS, key=lambda mark: mark != likely) if delimiter is None else [delimiter]:
@@ -557,7 +564,7 @@ def detect_delimiter(
 
 
 def find_number(rows: Sequence[Sequence[Cell]], delimiter: str = ",", nulls: Sequence[str] = ()) -> str | None:
-    """The number in the first of ``rows`` that shows that it is not a header, or None if it is one.
+    """Return the number in the first of ``rows`` that shows that it is not a header, or None if it is a header.
 
     Names of columns are texts. A first row with numbers is a header only if its numbers count up from 0, as pandas
     names columns, or are two or more years in order; if they are quoted, and those of the second row are not; or if a
@@ -584,7 +591,7 @@ def find_number(rows: Sequence[Sequence[Cell]], delimiter: str = ",", nulls: Seq
 
 
 _MISSING: Final = frozenset({"", "-", "--", "?", ".", "#n/a", "inf", "-inf", "n/a", "na", "nan", "none", "null"})
-"""What a first row of data may have in a column of numbers."""
+"""The forms that a value of a column of numbers may have in a first row of data."""
 
 
 def _is_number(text: str, delimiter: str) -> bool:

@@ -2,8 +2,8 @@
 
     path or URL -> listing.list_files -> archives extracted -> the kind of its files -> opener of that kind -> Source
 
-Names decide; the first bytes decide for files without a known extension. If files of several kinds could be the
-records, the caller has to choose. Every file that the reader does not get is accounted for as skipped, with the reason.
+Names decide; for files without a known extension, the first bytes decide. If files of several kinds could be the
+records, the caller has to choose. Every file that the reader does not receive is reported as skipped, with the reason.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ _CHECKSUM_EXTENSIONS: Final = (".md5", ".sha1", ".sha256", ".sha512", ".crc")
 _SIDE_LETTERS: Final = frozenset(name[0] for name in (*_DOCUMENTS, *_CHECKSUMS))
 _DESCRIPTIONS: Final = ("dataset_infos.json", "dataset_info.json", "croissant.json", "dataset-metadata.json")
 _MOST_NOTES: Final = 3
-"""Up to this number of text files next to files of another kind are notes, such as ``classes.txt``."""
+"""At most this number of text files next to files of another kind are taken for notes, such as ``classes.txt``."""
 
 _NAMED_IN: Final = 2**16
-"""The bytes of a table in which the names of such files are looked for."""
+"""The number of bytes of a table that are searched for the names of such files."""
 
 _MOST_SNIFFED: Final = 1000
 _OTHER_FORMATS: Final = {
@@ -84,9 +84,9 @@ def open_source(
         progress: called with the number of bytes that arrived, while files are downloaded.
 
     Raises:
-        SourceError: no kind matches, several do, or the files cannot be used.
+        SourceError: no kind or several kinds match, or the files cannot be used.
         UsageError: ``options.kind`` is not a kind.
-        NotStoredError: nothing has this name.
+        NotStoredError: the location does not exist.
         StorageError: a file cannot be read or downloaded.
     """
     options = options or AddOptions()
@@ -112,7 +112,7 @@ def _open(files: Files, options: AddOptions, *, is_extracted: bool) -> Source:
         return _open_kind("croissant", files, files.names, options)
     refuse_folders_of_others(files.names, files.location, is_extracted=is_extracted)
     records = next((name for name in files.names if format_of_records(name) is not None), None)
-    if records is not None:  # notes next to them are not the data
+    if records is not None:  # notes next to the archives are not data
         raise explain_records(files.store, records, _folder_of(files, is_extracted=is_extracted))
     found = _group(files)
     archives = found.pop(ARCHIVE, [])
@@ -152,7 +152,7 @@ def _copy_beside(files: Files, names: Sequence[str], inside: Files) -> Files:
     for name in names:
         if name in sizes:
             raise SourceError(
-                f"{name} is beside the archive and inside it",
+                f"{name} is both next to the archive and inside it",
                 hint="Remove one of them, or extract the archive, then add the folder.",
                 details={"file": name},
             )
@@ -166,7 +166,7 @@ def _copy_beside(files: Files, names: Sequence[str], inside: Files) -> Files:
 
 
 def _open_kind(kind: str, files: Files, names: Sequence[str], options: AddOptions) -> Source:
-    """Open ``names`` with the reader of ``kind``, and account for the other files."""
+    """Open ``names`` with the reader of ``kind``, and report the other files as skipped."""
     if kind in MEDIA:
         names = sorted({*names, *filter(is_metadata, files.names)})
     if options.kind == kind and kind != "webdataset" and all(map(is_archive, names)):
@@ -193,7 +193,7 @@ def _open_kind(kind: str, files: Files, names: Sequence[str], options: AddOption
 
 
 def _names_of_kind(kind: str, files: Files) -> Sequence[str]:
-    """The files of a forced kind, by their extension; all files if none has it."""
+    """Return the files with an extension of the forced kind, or all files if none has such an extension."""
     if kind == "webdataset":
         return [name for name in files.names if is_archive(name)] or files.names
     if not KINDS[kind].extensions:  # the reader needs all of them
@@ -201,12 +201,12 @@ def _names_of_kind(kind: str, files: Files) -> Sequence[str]:
     names = [name for name in files.names if name.lower().endswith(KINDS[kind].extensions)]
     if kind in MEDIA or kind == "text":
         return names or [name for name in files.names if is_archive(name)] or files.names
-    # Side files may have the extension of the kind, too.
+    # Side files may also have the extension of the kind.
     return [name for name in names if _why_side_file(name) is None] or names or files.names
 
 
 def _group(files: Files) -> dict[str, list[str]]:
-    """The files that may be records, by kind."""
+    """Group the files that may be records by kind."""
     result: defaultdict[str, list[str]] = defaultdict(list)
     others: list[str] = []
     for name in files.names:
@@ -222,11 +222,11 @@ def _group(files: Files) -> dict[str, list[str]]:
                 if kind is not None:
                     result[kind].append(name)
     if any(kind in result for kind in MEDIA):
-        # Columns of the media, not records of their own.
+        # They have columns of the media, not records of their own.
         result = defaultdict(
             list, {k: [name for name in those if not is_metadata(name)] for k, those in result.items()}
         )
-    # README.md is one of the texts in a folder of texts only if there is nothing else.
+    # README.md counts as one of the texts of a folder only if there is no other text.
     records = {kind: [name for name in those if _why_side_file(name) is None] for kind, those in result.items()}
     records = {kind: those for kind, those in records.items() if those}
     if len(records) > 1 and not _are_described(files, records):
@@ -235,7 +235,7 @@ def _group(files: Files) -> dict[str, list[str]]:
 
 
 def _are_described(files: Files, records: Mapping[str, Sequence[str]]) -> bool:
-    """Whether text files beside other files are records, too: there are many, or a table names one of them."""
+    """Whether text files next to other files are records as well: there are many, or a table names one of them."""
     texts = records.get("text", ())
     if not 0 < len(texts) <= _MOST_NOTES:
         return len(texts) > 0
@@ -250,7 +250,7 @@ def _are_described(files: Files, records: Mapping[str, Sequence[str]]) -> bool:
 
 
 def _why_side_file(name: str) -> str | None:
-    """Why a file next to records is not one of them; None if it may be."""
+    """Explain why a file next to records is not a record itself. Returns None if it may be a record."""
     last = name.rpartition("/")[2].lower()
     if last[:1] not in _SIDE_LETTERS and last not in _DESCRIPTIONS and "." in last[1:]:
         extension = extension_of(last)
@@ -265,7 +265,7 @@ def _why_side_file(name: str) -> str | None:
 
 
 def _skip_others(files: Files, names: Iterable[str], *, kind: str | None = None) -> tuple[FileUse, ...]:
-    """The uses of the files that are not among ``names``, and of those that were skipped before."""
+    """Report the files that are not among ``names`` as skipped, in addition to those that were skipped earlier."""
     used = set(names)
     if len(used) == len(files.names):
         return files.skipped
@@ -286,7 +286,7 @@ def _skip_others(files: Files, names: Iterable[str], *, kind: str | None = None)
 
 
 def _without_common_folder(files: Files) -> Files:
-    """Files of an archive without the one folder that contains all of them, as if that folder were the source."""
+    """Make the only folder of an archive the source, if it contains all files."""
     while files.names and "/" in files.names[0]:
         folder = files.names[0].partition("/")[0]
         if names_split(folder) or not all(name.startswith(f"{folder}/") for name in files.names):

@@ -3,7 +3,7 @@
     text -> parse_feature -> Wish -> Inference -> ColumnSchema
 
 A ``Wish`` comes from ``--feature NAME=TYPE``, from a schema file, or from a ``Feature`` that a caller passes.
-``arrow_type_of`` gives the Arrow type in which the values of a feature are handed to the writers of records.
+``arrow_type_of`` returns the Arrow type in which the writers of records receive the values of a feature.
 
     wish  = type ["?"]                                       "?": the column may hold nulls
     type  = "skip" | word | label | time | type "[" [size {"," size}] "]"
@@ -54,7 +54,7 @@ ACCEPTED: Final = (
     "timestamp[us], timestamp[us, tz=UTC], time32[s], time64[us], duration[ms], skip; "
     "add [3] or [28, 28] for a shape, [] for a list, and ? if values may be null"
 )
-"""What ``parse_feature`` accepts, for messages and help texts."""
+"""The types that ``parse_feature`` accepts, for messages and help texts."""
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPACE = re.compile(r"\s*")
@@ -66,7 +66,7 @@ _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 @dataclass(frozen=True, slots=True)
 class StoredTypes:
-    """What the features of a version do not tell about the types of its values.
+    """The Arrow types of values that cannot be derived from the features of a version.
 
     Attributes:
         words: the Arrow types of times and of some bytes, by the path of the feature.
@@ -77,7 +77,7 @@ class StoredTypes:
     nullable: frozenset[str] = frozenset()
 
     def without(self, path: str) -> StoredTypes:
-        """The types of the values at ``path`` that are not null."""
+        """Return the types of the values at ``path`` that are not null."""
         return StoredTypes(self.words, self.nullable - {path})
 
 
@@ -86,15 +86,15 @@ class Wish:
     """The type that a user requests for a column.
 
     Attributes:
-        text: the request as text, for people.
+        text: the request as text, for messages.
         action: ``convert`` to the feature; ``skip`` the column; ``classes``: a ClassLabel of the classes in the data.
         feature: the requested feature; None unless ``action`` is ``convert``.
         arrow_type: the Arrow type of the converted column; None if it depends on the data.
-        optional: whether the column may hold nulls; None: if the data has nulls.
-        classes: with the action ``classes``, the label of the version before, whose classes keep their numbers.
-        is_remembered: whether it is the type of the version before. The column may then be missing.
-        is_inferred: whether the addition before inferred it, so that values must have it already.
-        stored: of a type of the version before, what its features do not tell.
+        optional: whether the column may contain nulls; None to allow them if the data has nulls.
+        classes: with the action ``classes``, the label of the previous version, whose classes keep their numbers.
+        is_remembered: whether the type comes from the previous version. The column may then be missing.
+        is_inferred: whether the previous addition inferred the type; values must then have it without a conversion.
+        stored: for a type of the previous version, the Arrow types that its features do not show.
     """
 
     text: str
@@ -134,7 +134,7 @@ def is_type(text: str) -> bool:
 
 
 def feature_of_type(arrow_type: Any, name: str = "") -> Feature:
-    """The feature of an Arrow type.
+    """Return the feature of an Arrow type.
 
     Raises:
         PreparedFormatError: the type is not supported.
@@ -313,12 +313,12 @@ _OTHER_TYPE: Final = "Choose another type for the column, such as float64, Text 
 
 
 def arrow_type_of(feature: Feature, found: Any = None) -> Any:
-    """The Arrow type of the values of ``feature``.
+    """Return the Arrow type of the values of ``feature``.
 
     Args:
         feature: a feature.
-        found: the type of the values in the source. It decides between text and bytes, and keeps the unit and zone of
-            times, which a feature tells only in its description. None if it is unknown.
+        found: the type of the values in the source, or None. It decides between text and bytes, and provides the unit
+            and zone of times, which a feature has only in its description.
 
     Raises:
         SourceError: columns cannot have this feature.
@@ -349,9 +349,9 @@ def arrow_type_of(feature: Feature, found: Any = None) -> Any:
 
 
 def leaf_types(path: str, feature: Feature, kind: Any) -> Iterator[tuple[str, Any]]:
-    """The Arrow types of the leaves of ``feature`` that the feature does not tell, by path: times, and some bytes."""
+    """Return the Arrow types of leaves that ``feature`` does not show, by path: times, and some bytes."""
     types = import_pyarrow().types
-    if types.is_null(kind):  # of a source whose columns are not converted
+    if types.is_null(kind):  # the columns of such a source are not converted
         return
     if isinstance(feature, FeaturesDict):
         for name, inner in feature.items():
@@ -370,7 +370,7 @@ def leaf_types(path: str, feature: Feature, kind: Any) -> Iterator[tuple[str, An
 
 
 def type_word(kind: Any) -> str:
-    """The word for an Arrow type that ``parse_feature`` reads.
+    """Return the word that ``parse_feature`` reads as an Arrow type.
 
     >>> import pyarrow as pa
     >>> type_word(pa.timestamp("us", tz="UTC")), type_word(pa.float64()), type_word(pa.date32())
@@ -384,7 +384,7 @@ def type_word(kind: Any) -> str:
 
 
 def as_optional(feature: Feature) -> Feature:
-    """``feature`` for values that may be null; unchanged if it has no such form."""
+    """Return the form of ``feature`` for values that may be null, or ``feature`` itself if there is no such form."""
     if type(feature) not in (Text, Tensor, Scalar) or not isinstance(feature, Tensor) or feature.shape:
         return feature
     return Scalar(

@@ -1,8 +1,7 @@
 """Downloads dataset repositories of the Hugging Face Hub: ``hf://org/name`` or ``hf://org/name@revision``.
 
-``huggingface_hub`` keeps the files in its cache, and needs no connection for a revision that is there. It finds the
-token of the user itself; no message and no version contains it. Files are only listed here: nothing of a repository
-is run.
+``huggingface_hub`` caches the files, and needs no connection for a cached revision. It reads the token of the user
+itself; the token never appears in a message or version. No code of a repository is run.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _HOW_TO_LOG_IN: Final = "Log in with `hf auth login`, or set HF_TOKEN"
 
 
 Choose: TypeAlias = Callable[[Path, Sequence[str]], Sequence[str] | None]
-"""Chooses files of a repository, by a folder with its card and the names of all files; None chooses all."""
+"""Chooses files of a repository. Receives a folder with its card, and the names of all files. None means all files."""
 
 
 def is_hub(location: str) -> bool:
@@ -46,13 +45,13 @@ def is_hub(location: str) -> bool:
 
 
 def repository_of(location: str) -> tuple[str, str | None]:
-    """The repository and the revision that a location names; None for the newest revision.
+    """Return the repository and the revision that a location names; the revision is None for the newest.
 
     >>> repository_of("hf://datasets/org/flowers@v1.0"), repository_of("hf://squad")
     (('org/flowers', 'v1.0'), ('squad', None))
 
     Raises:
-        UsageError: it is not ``hf://org/name`` or ``hf://org/name@revision``.
+        UsageError: the location is neither ``hf://org/name`` nor ``hf://org/name@revision``.
     """
     match = _LOCATION.fullmatch(location)
     if match is None:
@@ -67,7 +66,7 @@ def repository_of(location: str) -> tuple[str, str | None]:
 def download_repository(location: str, progress: Callable[[int], None], choose: Choose | None = None) -> Path:
     """Download a repository into the cache of ``huggingface_hub``.
 
-    If the hub does not answer, the files in the cache are used, with a RegistryWarning, because some may be missing.
+    If the hub does not answer, the cached files are used, with a RegistryWarning that some may be missing.
 
     Args:
         location: ``hf://org/name[@revision]``.
@@ -75,14 +74,14 @@ def download_repository(location: str, progress: Callable[[int], None], choose: 
         choose: chooses the files to download. None: all.
 
     Returns:
-        The folder of its files, which are links into the cache. Its name is the commit.
+        The folder of the files, which are links into the cache. The folder is named after the commit.
 
     Raises:
         NotStoredError: there is no such repository or revision, or it is private.
-        SourceError: the repository asks for consent to its terms.
+        SourceError: the repository requires consent to its terms.
         StorageError: the hub does not answer, and the files are not in the cache; or the branch moved meanwhile.
         MissingExtraError: huggingface_hub is not installed.
-        UsageError: see ``repository_of``.
+        UsageError: the location is invalid; see ``repository_of``.
     """
     repository, revision = repository_of(location)
     with require_extra("huggingface", package="huggingface_hub", needed_for="adding from the Hugging Face Hub"):
@@ -96,7 +95,7 @@ def download_repository(location: str, progress: Callable[[int], None], choose: 
             names = hub.list_repo_files(repository, repo_type="dataset", revision=commit)
             if _CARD in names:
                 card = hub.hf_hub_download(repository, _CARD, repo_type="dataset", revision=commit)
-                with tempfile.TemporaryDirectory() as made:  # in the cache, it is a link to another folder
+                with tempfile.TemporaryDirectory() as made:  # in the cache, a file is a link to another folder
                     shutil.copyfile(card, Path(made, _CARD))
                     chosen = choose(Path(made), names)
                 patterns = None if chosen is None else list(map(glob.escape, chosen))
@@ -109,23 +108,23 @@ def download_repository(location: str, progress: Callable[[int], None], choose: 
         )
     if patterns is not None and Path(folder).name != commit:
         raise StorageError(
-            f"{location} changed while it was downloaded: it was {commit}, and is {Path(folder).name} now",
+            f"{location} changed during the download: expected the commit {commit}, found {Path(folder).name}",
             hint=f"Try again, or name the commit: {_SCHEME}{repository}@{Path(folder).name}",
             details={"repository": repository, "expected": commit, "found": Path(folder).name},
         )
     if commit is None:
         warn(
-            f"{location} was read from the cache, because the hub does not answer: files that were never downloaded "
+            f"the hub does not answer, so {location} was read from the cache: files that were never downloaded "
             "are missing"
         )
     return Path(folder)
 
 
 def describe_origins(folder: Path, location: str, names: Sequence[str]) -> tuple[Origin, ...]:
-    """Where the files of a downloaded repository come from, with the commit and the sha256 of each.
+    """Return the origin of the files of a downloaded repository, with the commit and the sha256 of each file.
 
     Raises:
-        SourceError: a file in the cache has other bytes than the hub says.
+        SourceError: a cached file does not match the digest that the hub states.
     """
     repository, _ = repository_of(location)
     origins = []
@@ -136,7 +135,7 @@ def describe_origins(folder: Path, location: str, names: Sequence[str]) -> tuple
         expected = path.resolve().name  # the sha256 of a large file, or the hash of git
         if _SHA256.fullmatch(expected) and expected != digest:
             raise SourceError(
-                f"{location}: {name} is damaged in the cache: its sha256 is {digest}, and the hub says {expected}",
+                f"{location}: {name} is damaged in the cache: expected the sha256 {expected}, found {digest}",
                 hint=f"Remove it, and add the repository again: rm {shlex.quote(str(path.resolve()))}",
                 details={"file": name, "path": str(path.resolve())},
             )
@@ -146,7 +145,7 @@ def describe_origins(folder: Path, location: str, names: Sequence[str]) -> tuple
 
 
 def link_files(snapshot: Path, target: Path) -> None:
-    """Make a folder of the files of a downloaded repository: hard links where the disk allows it, else copies.
+    """Make a folder of the files of a downloaded repository: hard links if they are on the same disk, else copies.
 
     Raises:
         SourceError: a link leads out of the cache of the repository.
@@ -182,19 +181,19 @@ def _hub_errors(repository: str, revision: str | None) -> Iterator[None]:
         yield
     except errors.GatedRepoError as error:
         raise SourceError(
-            f"{text} may be read only by those who accepted its terms",
+            f"{text} requires that you accept its terms",
             hint=f"Accept them on the page of the dataset. {_HOW_TO_LOG_IN}.",
             details=details,
         ) from error
     except errors.RevisionNotFoundError as error:
         raise NotStoredError(
-            f"{text}: the repository has no such revision",
+            f"{text}: the revision does not exist in this repository",
             hint="Name a branch, a tag or a commit, or leave it out for the newest.",
             details=details,
         ) from error
     except (errors.RepositoryNotFoundError, errors.HFValidationError) as error:
         raise NotStoredError(
-            f"{text}: the hub has no such dataset, or it is private",
+            f"{text}: the dataset does not exist on the hub, or is private",
             hint=f"Check the name. If it is private: {_HOW_TO_LOG_IN}.",
             details=details,
         ) from error
@@ -207,7 +206,7 @@ def _hub_errors(repository: str, revision: str | None) -> Iterator[None]:
 
 
 def _progress_bar(progress: Callable[[int], None]) -> type[Any]:
-    """A silent bar that hands the bytes on."""
+    """Return a class of silent progress bars that report the number of bytes to ``progress``."""
     from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
     class Bar(tqdm):  # type: ignore[misc]  # its base has no types

@@ -42,7 +42,7 @@ KIND: Final = "hugging_face"
 def open_dataset(given: Any) -> Source | None:
     """Open a ``Dataset`` or ``IterableDataset`` in memory; None if ``given`` is neither.
 
-    Its columns are read as Arrow tables: images and sounds are not decoded, and transforms are not applied.
+    Columns are read as Arrow tables. Images and sounds are not decoded, and transforms are not applied.
 
     Raises:
         SourceError: the dataset has no rows or columns, or reading it fails.
@@ -126,12 +126,12 @@ _METADATA: Final = ("description", "citation", "homepage", "license")
 
 
 def described_texts(info: Mapping[str, Any]) -> dict[str, Any]:
-    """The texts about a dataset among the values of its ``DatasetInfo``."""
+    """Return the texts that describe a dataset, such as its license, from the values of its ``DatasetInfo``."""
     return {name: info[name] for name in _METADATA if isinstance(info.get(name), str)}
 
 
 def split_name(split: Any) -> str | None:
-    """The name of a split, if it is one: ``train+test`` and ``train[:10%]`` are not."""
+    """Return ``split`` if it is the name of a split; ``train+test`` and ``train[:10%]`` are not."""
     try:
         return None if split is None else check_split_name(str(split))
     except UsageError:
@@ -147,7 +147,7 @@ PathReader = Callable[[str, str], bytes]
 
 
 def described_features(schema: Any) -> Mapping[str, Any]:
-    """The description of each column in the metadata of a ``pyarrow.Schema``; empty if it is missing or unreadable."""
+    """Return the description of each column in the metadata of a ``pyarrow.Schema``; empty if missing or unreadable."""
     try:
         document = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
         features = document["info"]["features"]
@@ -157,18 +157,19 @@ def described_features(schema: Any) -> Mapping[str, Any]:
 
 
 def kept_features(described: Mapping[str, Any]) -> dict[str, Any]:
-    """The custom metadata of features that a column does not tell, so that ``to_hf`` gives them back."""
+    """Return the custom metadata from which ``to_hf`` restores features that cannot be derived from a column."""
     result = {name: node for name, node in described.items() if isinstance(node, dict) and node.get("_type") in KEPT}
     return {HUGGING_FACE: result} if result else {}
 
 
 def hints_of(described: Mapping[str, Any], table: Any) -> dict[str, Feature]:
-    """The features of the columns that the description defines: classes, images, sounds and arrays of known shape.
+    """Return the features that the description defines: classes, images, sounds and arrays of known shape.
 
     Args:
         described: the description of each column.
-        table: the first rows, after ``with_plain_files``. They show whether sounds can be decoded; others are stored as
-            bytes. Inference looks for images of other formats in all rows: splits may begin with different ones.
+        table: the first rows, after ``with_plain_files``. They show whether sounds can be decoded; otherwise, sounds
+            are stored as bytes. Inference searches all rows for images of other formats, because splits may begin with
+            different formats.
 
     Raises:
         PreparedFormatError: the description contradicts the type of its column.
@@ -197,10 +198,10 @@ def hints_of(described: Mapping[str, Any], table: Any) -> dict[str, Feature]:
 
 
 def with_plain_files(table: Any, described: Mapping[str, Any], read_path: PathReader) -> Any:
-    """``table``, with every struct of bytes and path of a file as the bytes.
+    """Replace every struct of the bytes and the path of a file in ``table`` by the bytes.
 
     Raises:
-        SourceError: a row has a path, no bytes, and ``read_path`` refuses it.
+        SourceError: a row has a path without bytes, and ``read_path`` refuses the path.
     """
     for place, name in enumerate(table.column_names):
         if _has(described.get(name), _MEDIA):
@@ -210,20 +211,20 @@ def with_plain_files(table: Any, described: Mapping[str, Any], read_path: PathRe
 
 
 def read_local(path: str, column: str) -> bytes:
-    """Read a file of this machine, whose path is in a dataset in memory. Raises SourceError if it cannot be read."""
+    """Read a local file whose path is in a dataset in memory. Raises SourceError if it cannot be read."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
         raise SourceError(
             f"column {column!r}: the file {path} cannot be read: {error.strerror}",
-            hint="Write the bytes of the files into the column before: dataset.map(...)",
+            hint="First write the bytes of the files into the column: dataset.map(...)",
         ) from error
 
 
 def refuse_paths(path: str, column: str) -> bytes:
-    """Refuse a path in a stored file: it could name any file of this machine."""
+    """Refuse a path in a stored file, because it could name any file of this machine."""
     raise SourceError(
-        f"column {column!r} has the path {path[:200]!r}, and not the bytes of the file",
+        f"column {column!r} has the path {path[:200]!r}, but not the bytes of the file",
         hint="Save the dataset again with dataset.save_to_disk(...), which writes the bytes.",
     )
 
@@ -239,7 +240,7 @@ def _has(described: Any, kinds: frozenset[str]) -> bool:
 
 
 def _adds_length(described: Any, kind: Any) -> bool:
-    """Whether a description declares the length of lists whose type allows any, as files of other writers have it."""
+    """Whether a description declares the length of lists whose Arrow type allows any length; other writers do so."""
     types = import_pyarrow().types
     if types.is_struct(kind):
         return any(_adds_length(_field(described, field.name), field.type) for field in kind)
@@ -303,7 +304,7 @@ def _plain(array: Any, described: Any, name: str, read_path: PathReader) -> Any:
 
 
 def _file_bytes(array: Any, name: str, read_path: PathReader) -> Any:
-    """The bytes of files; of those that are stored as a path, what ``read_path`` reads."""
+    """Return the bytes of files. ``read_path`` reads those that are stored as a path."""
     pa = import_pyarrow()
     data = pa.compute.struct_field(array, "bytes")
     if array.type.get_field_index("path") < 0:
@@ -319,7 +320,7 @@ def _file_bytes(array: Any, name: str, read_path: PathReader) -> Any:
 
 
 def _first_value(array: Any, names: tuple[str, ...]) -> bytes | None:
-    """The first file in a column, below its lists and the fields ``names``."""
+    """Return the first file in a column, below its lists and the fields ``names``."""
     pa = import_pyarrow()
     while True:
         kind = array.type

@@ -1,12 +1,12 @@
-"""Opens folders of Hugging Face: those that ``save_to_disk`` wrote, and clones of repositories.
+"""Opens folders of Hugging Face: the output of ``save_to_disk``, and clones of repositories.
 
     dataset_dict.json                  {"splits": ["train", "test"]}; missing if a single split was saved
     train/state.json                   the names of the data files
     train/dataset_info.json            features, description, license, citation
     train/data-00000-of-00002.arrow    an Arrow stream
 
-TFDS writes ``dataset_info.json`` as well; only Hugging Face writes ``state.json`` next to it. The dataset card of a
-repository says which files are the splits of which config:
+TFDS writes ``dataset_info.json`` as well, but only Hugging Face writes ``state.json`` next to it. The dataset card of a
+repository lists the files of each split and config:
 
     README.md   ---
                 configs:
@@ -75,7 +75,7 @@ class CardConfig:
 
     Attributes:
         name: its name.
-        splits: the globs of each split, relative to the repository; ``*`` does not match ``/``, and ``**`` does.
+        splits: the globs of each split, relative to the repository. ``*`` does not match ``/``; ``**`` does.
     """
 
     name: str
@@ -107,7 +107,7 @@ def open_saved_dataset(files: Files, options: AddOptions) -> Source:
     options.require_csv("hugging_face")
     if options.splits:
         raise SourceError(
-            f"{files.location}: a dataset that save_to_disk wrote has its own splits",
+            f"{files.location}: the splits of a dataset that save_to_disk wrote cannot be changed",
             hint=f"Leave out {spell('splits')}. To read the Arrow files by name, use {spell('kind', 'arrow')}.",
         )
     saved = _SavedDataset(files)
@@ -121,7 +121,7 @@ def open_saved_dataset(files: Files, options: AddOptions) -> Source:
                 f"{files.location}: the features of the split {name!r} differ from those of {next(iter(folders))!r}",
                 hint="Cast one of them before saving: dataset.cast(features)",
             )
-        for data in saved.data_files(folder):  # none, or one without rows, if the split is empty
+        for data in saved.data_files(folder):  # An empty split has no file, or a file without rows.
             places[data] = len(places), renamed[name]
     if not places:
         raise SourceError(f"{files.location}: the dataset has no rows", hint="Save data with at least one row.")
@@ -146,7 +146,7 @@ def open_saved_dataset(files: Files, options: AddOptions) -> Source:
         if name not in places:
             uses += files.uses([name], "metadata" if reason else "skipped", reason=reason or "not listed in state.json")
     texts = described_texts(saved.json(f"{next(iter(folders.values()))}{INFO}"))
-    if first is not None and described:  # datasets reads them here, and not in the metadata of the schema
+    if first is not None and described:  # The library `datasets` reads them here, not in the metadata of the schema.
         source = replace(source, hints=hints_of(described, first.table))
         texts["custom"] = kept_features(described)
     return replace(
@@ -172,7 +172,7 @@ class _SavedDataset:
         self._files = files
 
     def folders(self) -> dict[str, str]:
-        """The folder of each split, with its final slash; empty for the folder of a single split."""
+        """Return the folder of each split, with its final slash; empty for the folder of a single split."""
         if DICT not in self.sizes:
             split = split_name(self.json(STATE).get("_split"))
             return {split or "train": ""}
@@ -180,7 +180,7 @@ class _SavedDataset:
         if not isinstance(splits, list) or not splits or not all(isinstance(name, str) for name in splits):
             raise self._malformed(DICT, "expected a list of names at the key 'splits'")
         if any("/" in name or os.sep in name or name in (".", "..") for name in splits):
-            raise self._malformed(DICT, "a name of a split is not that of a folder")
+            raise self._malformed(DICT, "the name of a split is not the name of a folder")
         return {name: f"{name}/" for name in splits}
 
     def data_files(self, folder: str) -> list[str]:
@@ -199,7 +199,7 @@ class _SavedDataset:
                 )
             result.append(f"{folder}{filename}")
         if self.json(name).get("_indices_data_files"):
-            raise self._malformed(name, "it has an index of rows, which datasets before 2.0 wrote")
+            raise self._malformed(name, "it has an index of rows, which versions of `datasets` before 2.0 wrote")
         return result
 
     def features(self, folder: str) -> dict[str, Any]:
@@ -260,7 +260,7 @@ def read_configs(files: Files) -> list[CardConfig]:
 
 
 def files_of_config(config: str, folder: Path, names: Sequence[str]) -> list[str] | None:
-    """The names of the card and of the files of one of its configs; None if the card does not say which they are.
+    """Return the names of the card and of the files of a config, or None if the card does not list the files.
 
     Args:
         config: the name of the config.
@@ -271,7 +271,7 @@ def files_of_config(config: str, folder: Path, names: Sequence[str]) -> list[str
     try:
         chosen = _choose(files, read_configs(files), config)
         needed = {name for globs in chosen.splits.values() for glob in globs for name in _matches(files, chosen, glob)}
-    except SourceError:  # said again when the files are opened
+    except SourceError:  # the error is raised again when the files are opened
         return None
     return sorted({CARD, *needed})
 
@@ -280,9 +280,9 @@ def open_repository(files: Files, options: AddOptions) -> Source:
     """Open one config of a repository with a dataset card.
 
     Raises:
-        SourceError: the card is malformed, a glob matches no file, or there are several configs and ``options``
-            do not name one; and what the reader of the files raises.
-        UsageError: ``options`` names splits, which the card does.
+        SourceError: the card is malformed, a glob matches no file, there are several configs and ``options`` name none
+            of them, or the reader of the files raises it.
+        UsageError: ``options`` define splits, although the card does.
     """
     configs = read_configs(files)
     if options.splits:
@@ -302,7 +302,7 @@ def open_repository(files: Files, options: AddOptions) -> Source:
             if used.setdefault(name, split) != split:
                 raise _malformed(files, f"{name} is in the splits {used[name]!r} and {split!r} of {config.name!r}")
         own = files.only(names)
-        # The kind of the source says that there is a card, and not what the files are.
+        # The kind of the source shows that there is a card, but not the kind of the files.
         forced = None if options.kind == "hugging_face" else options.kind
         kind = forced or _kind_of(files, split, names)
         options.require_csv(kind)
@@ -323,7 +323,7 @@ def open_repository(files: Files, options: AddOptions) -> Source:
 
 
 def _choose(files: Files, configs: Sequence[CardConfig], name: str | None) -> CardConfig:
-    """The config ``name``; or the only one, which needs no name."""
+    """Return the config ``name``, or the only config."""
     if not configs:
         raise SourceError(
             f"{files.location}: save_to_disk did not write this folder, and no dataset card names its files",
@@ -351,7 +351,7 @@ def _choose(files: Files, configs: Sequence[CardConfig], name: str | None) -> Ca
 
 
 def _configs_of(front: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The configs that name files; others only describe metadata."""
+    """Return the configs that list files. Other configs only have metadata."""
     result = front.get("configs")
     return [
         node
@@ -391,7 +391,7 @@ def _read_config(files: Files, found: Mapping[str, Any]) -> CardConfig:
 
 
 def _check_glob(files: Files, config: str, glob: str) -> str:
-    """A glob below the repository, without ``./``."""
+    """Check that a glob stays inside the repository. Returns it without ``./``."""
     if "://" in glob or glob.startswith(("/", "~")) or ".." in glob.split("/") or "\\" in glob:
         raise SourceError(
             f"{files.location}: {CARD}: config {config!r} names files outside of the repository: {glob[:200]!r}",
@@ -413,7 +413,7 @@ def _matches(files: Files, config: CardConfig, glob: str) -> list[str]:
 
 
 def _kind_of(files: Files, split: str, names: Sequence[str]) -> str:
-    """The kind of the files of a split, by their extensions; next to images, tables are their metadata."""
+    """Return the kind of the files of a split, by their extensions. Tables next to images are their metadata."""
     found = {kind for name in names if (kind := kind_of(name)) in KINDS}
     media = [kind for kind in MEDIA if kind in found]
     kinds = media or sorted(found)
@@ -440,13 +440,13 @@ def _classes_of(front: Mapping[str, Any], config: str) -> dict[str, Feature]:
         if isinstance(names, list) and names and all(map(_is_scalar, names)) and isinstance(entry.get("name"), str):
             try:
                 result[entry["name"]] = ClassLabel(names=[str(name) for name in names])
-            except FeatureError:  # a label cannot have these names: the column stays a number
+            except FeatureError:  # a label cannot have these names, so the column stays a number
                 continue
     return result
 
 
 def _is_scalar(value: Any) -> bool:
-    """Whether a value is text or an integer. The text of lists of aliases may be exponentially long."""
+    """Whether a value is text or an integer. The text of nested YAML aliases may be exponentially long."""
     return isinstance(value, (str, int)) and not isinstance(value, bool)
 
 

@@ -1,12 +1,12 @@
-"""Plans files that stay where they are: their records are those of the version, in the order of the files.
+"""Plans versions of files that stay in place: the version has their records, in the order of the files.
 
     Parquet files                           described by their columns: ``interop.parquet``
     a version folder of TFDS                described by its own files, as ``registry import tfds`` does
     other TFRecord and ArrayRecord files    described by the caller's schema: ``describe_records``
 
-Nothing is converted, keyed or sorted, so options that change records are refused. ``registry.api`` publishes the plan
-with ``publish_next_in_place``. ``detect`` refuses to copy TFRecord and ArrayRecord files, and ``explain_records`` says
-what to do.
+Records are not converted, keyed or sorted, so options that change records are refused. ``registry.api`` publishes the
+plan with ``publish_next_in_place``. ``detect`` refuses to copy TFRecord and ArrayRecord files; the error of
+``explain_records`` shows the command that adds them in place.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _NOUNS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedInPlace:
-    """Files that stay in ``store``, their description, the rule of their slices, and what is shown of them."""
+    """Files that stay in ``store``: their description, the rule of their slices, and the summary that is printed."""
 
     plan: Plan
     store: Store
@@ -80,7 +80,7 @@ class PlannedInPlace:
 
 
 def read_description(source: Any) -> PreparedDataset | None:
-    """The description of a version folder of TFDS; None if ``source`` is something else.
+    """Read the description of a version folder of TFDS. Returns None if ``source`` is something else.
 
     Raises:
         PreparedFormatError, StorageError: the description cannot be read.
@@ -105,12 +105,12 @@ def plan_in_place(
         source: path or URL of the folder.
         reference: the name and config of the dataset.
         options: the types of the columns of TFRecord and ArrayRecord files, and the globs of splits.
-        described: what ``read_description`` found.
-        before: the splits of the version before.
+        described: the result of ``read_description``.
+        before: the splits of the previous version.
 
     Raises:
         UsageError: ``source`` is not a path, or an option would change records.
-        SourceError: no such files are in the folder, or TFRecord files have no schema.
+        SourceError: the folder has no such files, or a schema is missing for TFRecord files.
         UnusableRowsError, CorruptRecordError: see ``describe_records``.
         PreparedFormatError, CorruptExampleError, StorageError: see ``Catalog.import_parquet``.
     """
@@ -162,10 +162,10 @@ def plan_in_place(
 def _find_parquet(
     store: Store, options: AddOptions, before: Collection[str]
 ) -> tuple[Sequence[SplitFiles], NamedSplits]:
-    """The splits of Parquet files, as copies of them would have.
+    """Return the splits of Parquet files, which are those that a copy would have.
 
-    ``registry import parquet`` names splits after files, and so did earlier versions of ``add``: ``part-0`` and
-    ``part-1``. If the version before has such a split, its rule continues.
+    ``registry import parquet`` names splits after files, such as ``part-0`` and ``part-1``; earlier releases of ``add``
+    did the same. If the previous version has such a split, this rule continues.
 
     Raises:
         SourceError: the names of splits are ambiguous, or no template matches the files of a split.
@@ -194,7 +194,7 @@ def _find_parquet(
     shards = [
         SplitFiles(name=name, filenames=tuple(names), template=template) for name, (template, names) in ordered.items()
     ]
-    # The same files under the same names keep the template that versions before have.
+    # The same files under the same names keep the template of previous versions.
     same = {(split.name, split.filenames) for split in by_file} == {(split.name, split.filenames) for split in shards}
     return by_file if same else shards, named
 
@@ -207,7 +207,7 @@ def _is_file(location: str) -> bool:
 
 
 def _schema_of(wishes: Mapping[str, Wish]) -> Schema:
-    """The schema of records that are read as they are: every type has to be given."""
+    """Return the schema of records that are not converted, for which every type must be requested."""
     columns = []
     for name, wish in wishes.items():
         if wish.action == "skip":
@@ -274,7 +274,7 @@ def _planned(
 def _column(name: str, feature: Any, reason: str) -> ColumnSchema:
     try:
         kind = arrow_type_of(feature)
-    except SourceError:  # TFDS has features that no column of a table has; the records are not converted
+    except SourceError:  # A feature of TFDS may have no equivalent in a table, but the records are not converted.
         kind = import_pyarrow().null()
     return ColumnSchema(name=name, feature=feature, arrow_type=kind, reason=reason)
 
@@ -284,7 +284,8 @@ _RECORDS: Final = re.compile(
 )
 _SHARD: Final = re.compile(r"(?P<before>.*?)(?P<index>[0-9]{5,})-of-(?P<count>[0-9]{5,})(?P<after>\D.*|)")
 _NUMBERED: Final = re.compile(r"(?P<before>(?:.*\D)?)(?P<index>[0-9]{5,})(?P<after>\D*)")
-_PART: Final = re.compile(r"(?P<before>(?:.*/)?part-)(?P<index>[0-9]{5,})(?P<after>-.*)")  # part-00000-UUID, of Spark
+# Spark names files part-00000-UUID
+_PART: Final = re.compile(r"(?P<before>(?:.*/)?part-)(?P<index>[0-9]{5,})(?P<after>-.*)")
 _DECODED_AT_ONCE: Final = 1024
 _MOST_NAMED: Final = 20
 _MOST_OF_A_FILE: Final = 1000
@@ -295,7 +296,7 @@ _NAMES_HINT: Final = (
 
 
 def format_of_records(name: str) -> str | None:
-    """The format of a file with records: ``tfrecord`` or ``array_record``; None for other files.
+    """Return the format of a file with records, ``tfrecord`` or ``array_record``, or None for other files.
 
     >>> format_of_records("a/mnist-train.tfrecord-00000-of-00002"), format_of_records("train.csv")
     ('tfrecord', None)
@@ -317,10 +318,10 @@ def describe_records(
         options: the glob of each split, or none to derive splits from the names, and other names for splits.
 
     Raises:
-        SourceError: the files are of two formats, splits are ambiguous, no template matches the names of a split, or a
-            record has a key that ``wishes`` do not name.
-        UsageError: a type is not known, or all columns are left out.
-        UnusableRowsError: records do not match the types; names the first ones.
+        SourceError: the files have two formats, splits are ambiguous, no template matches the names of a split, or a
+            record has a key that is not in ``wishes``.
+        UsageError: a type is unknown, or all columns are skipped.
+        UnusableRowsError: records do not match the types; the message names the first of them.
         CorruptRecordError, ShardMismatchError: a file is damaged.
         StorageError: a file cannot be read.
     """
@@ -352,7 +353,7 @@ def describe_records(
     if empty:
         raise SourceError(
             f"{store.url}: the split {empty[0]!r} has no records",
-            hint="Every split needs a record. Move its files away, or choose the splits: "
+            hint="Every split needs at least one record. Move its files away, or choose the splits: "
             f"{spell('splits', {'NAME': 'GLOB'})}",
             details={"split": empty[0]},
         )
@@ -377,7 +378,7 @@ def describe_records(
 
 
 def explain_records(store: Store, name: str, location: str) -> SourceError:
-    """The error for record files without a schema; its hint describes the first record of ``name``."""
+    """Make the error for record files without a schema. Its hint describes the first record of ``name``."""
     noun = "TFRecord" if format_of_records(name) == "tfrecord" else "ArrayRecord"
     command = f"registry add {shlex.quote(location)} --in-place --schema schema.yaml"
     return SourceError(
@@ -389,7 +390,7 @@ def explain_records(store: Store, name: str, location: str) -> SourceError:
 
 
 def _propose_schema(store: Store, name: str) -> str:
-    """A schema file for the first record of a file, or the place where types are explained."""
+    """Return a schema file for the first record of a file, or a pointer to the list of types."""
     try:
         record = next(iter(read_records(store, name, file_format=format_of_records(name) or "", take=1)), None)
         columns = {} if record is None else _nest(decode_example(record))
@@ -403,14 +404,14 @@ def _propose_schema(store: Store, name: str) -> str:
 
 
 def _nest(flat: Mapping[str, FlatValue]) -> dict[str, Any]:
-    """The types of the values of a record, by column; ``a/b`` is the field ``b`` of ``a``."""
+    """Nest the types of the values of a record by column; ``a/b`` becomes the field ``b`` of ``a``."""
     result: dict[str, Any] = {}
     for key, value in sorted(flat.items()):
         *folders, last = key.split("/")
         inside = result
         for folder in folders:
             inner = inside.setdefault(folder, {"fields": {}})
-            if not isinstance(inner, dict):  # ``a`` has values of its own: keep the whole key
+            if not isinstance(inner, dict):  # ``a`` has values of its own, so the whole key is the name of a column
                 inside, last = result, key
                 break
             inside = inner["fields"]
@@ -433,7 +434,7 @@ def _guess_type(value: FlatValue) -> str:
 
 
 def order_shards(split: str, names: Sequence[str], file_format: str) -> tuple[str, list[str]]:
-    """The template of the names of a split, and the names in the order of their shards.
+    """Return the template of the names of a split, and the names in the order of their shards.
 
     Raises SourceError if no template matches the names.
     """
@@ -450,7 +451,7 @@ def order_shards(split: str, names: Sequence[str], file_format: str) -> tuple[st
 
 
 def _checked(split: str, template: str, names: list[str], file_format: str, *, count: int) -> tuple[str, list[str]]:
-    """The template and the names, if they are the names of ``count`` shards."""
+    """Return the template and the names if they are the names of ``count`` shards."""
     try:
         files = ShardedFileTemplate(dataset="d", template=template, file_format=file_format)
     except UsageError:
@@ -494,7 +495,7 @@ def _check_keys(store: Store, name: str, file_format: str, known: Sequence[str])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Counted:
-    """A file whose records were read. ``faults`` are the first records that do not match the features."""
+    """The result of reading a file. ``faults`` are the first records that do not match the features."""
 
     num_records: int
     num_payload_bytes: int
@@ -504,7 +505,7 @@ class _Counted:
 
 @dataclass(frozen=True, slots=True)
 class _Counter:
-    """Counts the records of one file and decodes them; it can be pickled. ``skipped`` are keys that are left out."""
+    """Counts and decodes the records of a file; can be pickled. ``skipped`` are the keys that are left out."""
 
     store: Store
     file_format: str
@@ -529,7 +530,7 @@ class _Counter:
             name,
             file_format=self.file_format,
             num_records=num_records,
-            verify="off",  # its checksums have just been checked
+            verify="off",  # the checksums have just been verified
         )
         start = num_faults = 0
         while start < num_records and num_faults < _MOST_OF_A_FILE:
@@ -562,7 +563,7 @@ def _count(store: Store, names: Sequence[str], counter: _Counter, sizes: Mapping
             lines.append(f"  and {count - len(lines):,} more")
         raise UnusableRowsError(
             "\n".join([f"{count:,} record{'s do' if count > 1 else ' does'} not match the schema", *lines]),
-            hint="Correct the schema, or write the files again: files that stay where they are keep all records.",
+            hint="Correct the schema, or write the files again: files that stay in place keep all records.",
             details={
                 "num_bad": count,
                 "bad": [{"file": name, "record": record, "reason": problem} for name, record, problem in bad[:100]],

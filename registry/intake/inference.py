@@ -1,8 +1,8 @@
-"""Infers the schema of a source from all of its rows. One process reads them, before any row is written.
+"""Infers the schema of a source from all of its rows, which one process reads before any row is written.
 
     Rows -> update -> schema -> Schema
 
-Memory does not grow with the number of rows: for each column it keeps counts, types, and the first values that decide.
+Memory does not grow with the number of rows: inference keeps counts, types and the first decisive values per column.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ from registry.shards.arrow_values import import_pyarrow
 
 
 class Inference:
-    """What the rows seen so far say about each column. It uses bounded memory.
+    """Collects the types of each column from rows, in bounded memory.
 
     Args:
         is_text: whether values are text whose types have to be inferred, as in a CSV.
         hints: features that the source itself defines, by column.
-        wishes: types that the user requests, and those of the version before, by column.
-        dates: whether a column of text becomes one of times, if every value is a time in ISO 8601.
+        wishes: types that the user requests, and those of the previous version, by column.
+        dates: whether a column of text becomes a column of times if every value is a time in ISO 8601.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Inference:
                 self._update_column(name, column, part_name, column_array(table, name), lines)
 
     def schema(self) -> Schema:
-        """The schema of all rows.
+        """Return the schema of all rows.
 
         Raises:
             SourceError: values of a column contradict each other, or a request cannot be fulfilled; the message names
@@ -152,14 +152,14 @@ class Inference:
             return self._describe_anew(plain, column)
         try:
             described = self._describe_anew(plain, column)
-        except SourceError:  # its values have no type in common; most of them may have that of the version before
+        except SourceError:  # The values have no common type, but most may have the type of the previous version.
             described = plain
         if self._dates and described.is_requested and import_pyarrow().types.is_temporal(described.arrow_type):
             return described
         return _keep(described, before, column.kind)
 
     def _describe_anew(self, plain: ColumnSchema, column: _Column) -> ColumnSchema:
-        """The type of a column, whatever it was in the version before."""
+        """Describe the type that a column would have without the previous version."""
         name = plain.name
         wish, hint = self._wishes.get(name), self._hints.get(name)
         if wish is not None and wish.feature is not None:
@@ -227,10 +227,10 @@ def declare_schema(
     is_typed: bool = False,
     may_lack_columns: bool = False,
 ) -> Schema | None:
-    """The schema of a source if it is known without reading all rows; None if they decide.
+    """Return the schema of a source if it is known without reading all rows, else None.
 
-    A schema file that lists every column decides, because it also says which columns may be null. Rows that contradict
-    it are then unusable.
+    A schema file that lists every column is sufficient, because it also states which columns may be null. Rows that
+    contradict it are unusable.
 
     Args:
         first: the first rows of the source: their columns, and an example of each.
@@ -244,7 +244,7 @@ def declare_schema(
         SourceError: the columns cannot become features.
     """
     names = first.table.schema.names
-    if not names:  # no row of the first ones can be used
+    if not names:  # none of the first rows can be used
         return None
     if may_lack_columns:
         if any(wish.is_remembered and name not in names for name, wish in wishes.items()):
@@ -277,17 +277,17 @@ def _first_example(rows: Rows, name: str) -> str:
 
 @dataclass(slots=True)
 class _Column:
-    """What is known of one column.
+    """The counts, types and first values of a column.
 
     Attributes:
-        order: the key by which columns are ordered: where the column occurs first.
+        order: the place where the column first occurs, by which columns are ordered.
         num_values: the number of rows that have the column.
         num_nulls: the number of these in which it is null.
         first: the place of the first value, whose text is ``example`` and whose type is ``kind``.
         types: the types of all values, unless the type is decided by the source or the user.
         texts: the types that text may have.
         times: the types of times that text may have.
-        classes: the values of a column that becomes a ClassLabel.
+        classes: the distinct values of a column that becomes a ClassLabel.
         other_files: for the path of images or sounds that the source defines, the place of the first file that cannot
             be decoded as one, and why.
     """
@@ -307,7 +307,7 @@ class _Column:
         """Count the values, and keep the first."""
         self.num_values += len(array)
         self.num_nulls += array.null_count
-        if self.first is None:  # the type of nulls decides as long as there are no values
+        if self.first is None:  # without values, the type of the nulls decides
             kind = plain_type(array.type)
             self.kind = kind if self.kind is None else min(self.kind, kind, key=_rank)
         if array.null_count == len(array) or (self.first is not None and self.first <= place_of(0)):
@@ -332,7 +332,7 @@ def check_wishes(wishes: Mapping[str, Wish], columns: Sequence[str]) -> None:
         if name not in columns and not wish.is_remembered:
             hint = suggest(name, columns, have="The columns are:", most=20)
             raise UsageError(
-                f"a type is requested for {quote(name)}, and there is no such column",
+                f"a type is requested for {quote(name)}, but there is no such column",
                 hint=hint,
                 details={"column": name},
             )
@@ -370,7 +370,7 @@ def _checked(schema: Schema) -> Schema:
 
 
 def _keep(column: ColumnSchema, wish: Wish, found: Any) -> ColumnSchema:
-    """``column`` with the type of the version before. Values that do not have it are faults of their rows."""
+    """Give ``column`` the type of the previous version. Rows whose values do not have this type are unusable."""
     before, feature = wish.feature, column.feature
     if before is None or (before == feature and column.is_requested):
         return column
@@ -392,7 +392,7 @@ def _keep(column: ColumnSchema, wish: Wish, found: Any) -> ColumnSchema:
 
 
 def _request(plain: ColumnSchema, wish: Wish, found: Any) -> ColumnSchema:
-    """A column whose feature the user requests."""
+    """Describe a column whose feature the user requests."""
     if wish.feature is None:
         raise AssertionError(wish)
     reason = AS_BEFORE if wish.is_remembered else "as requested"
@@ -401,7 +401,7 @@ def _request(plain: ColumnSchema, wish: Wish, found: Any) -> ColumnSchema:
 
 
 def _rank(kind: Any) -> tuple[bool, str]:
-    """The key by which types of nulls are ordered: any other type comes before the null type."""
+    """Return the key by which types of nulls are ordered. The null type is last."""
     return bool(import_pyarrow().types.is_null(kind)), str(kind)
 
 
@@ -413,7 +413,7 @@ def _decide(
     arrow_type: Any = None,
     found: Any = None,
 ) -> ColumnSchema:
-    """A column whose feature the source or the user decides."""
+    """Describe a column whose feature the source or the user decides."""
     kind = arrow_type_of(feature, found) if arrow_type is None else arrow_type
     if isinstance(feature, ClassLabel):
         if plain.num_nulls:
@@ -430,7 +430,7 @@ def _decide(
 
 
 def _describe_hint(hint: Feature) -> str:
-    """Why a column has a feature of the source. The order of classes is stated."""
+    """Explain why a column has a feature of the source, and in which order its classes are."""
     if not isinstance(hint, ClassLabel) or hint.names is None:
         return "defined by the source"
     order = "sorted by name" if list(hint.names) == sorted(hint.names) else "in the order of the source"
@@ -438,7 +438,7 @@ def _describe_hint(hint: Feature) -> str:
 
 
 def _explain_nulls(name: str, kind: Any) -> str:
-    """What happens to nulls in a column of nested values."""
+    """Explain how nulls are stored in a column of nested values."""
     types = import_pyarrow().types
     if types.is_struct(kind):
         return "in a null struct, every field is null"
@@ -449,7 +449,7 @@ def _explain_nulls(name: str, kind: Any) -> str:
 
 
 def _option(name: str, word: str) -> str:
-    """The option that requests the type of a column."""
+    """Return the option that requests a type for a column."""
     return spell("features", {name: word})
 
 

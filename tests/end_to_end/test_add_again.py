@@ -176,11 +176,11 @@ def refusal(catalog: Catalog, rows: Any, **options: Any) -> UnusableRowsError:
         ("7", "1.5", 'expected int64, found "1.5"'),
         ("7", "007", 'expected int64, found "007"'),
         ("7", "9223372036854775808", 'expected int64, found "9223372036854775808"'),
-        ("7", "", "is null, and the type int64 does not allow it; int64? does"),
+        ("7", "", "is null, but the type int64 does not allow nulls; int64? does"),
         ("1.5", "0.1234567890123456789", 'expected float64, found "0.1234567890123456789"'),
         ("1.5", "1e5", 'expected float64, found "1e5"'),
         ("true", "1", 'expected bool, found "1"'),
-        ("a", "", "is null, and the type Text does not allow it; Text? does"),
+        ("a", "", "is null, but the type Text does not allow nulls; Text? does"),
     ],
 )
 def test_a_value_of_another_type_is_refused_with_its_line(
@@ -242,7 +242,7 @@ def test_a_type_stays_if_the_values_look_like_another(
         (b"a", "a", 'expected bytes, found "a"'),
         ([1], ["a"], 'element 1: expected int64, found "a"'),
         ({"a": 1}, {"a": "b"}, "field \"a\": expected int64, found \"b\""),
-        ({"a": 1}, {"a": None}, 'field "a": is null, and the type int64 does not allow it; int64? does'),
+        ({"a": 1}, {"a": None}, 'field "a": is null, but the type int64 does not allow nulls; int64? does'),
         (np.float32(0.5), np.float64(0.1), "expected float32, found 0.1"),
     ],
 )  # fmt: skip

@@ -75,7 +75,7 @@ def test_what_is_in_the_cache_needs_no_connection(hub: Hub, catalog: Catalog, mo
     catalog.add("hf://ann/flowers")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     hub.requests.clear()
-    with pytest.warns(RegistryWarning, match="hf://ann/flowers was read from the cache, because"):
+    with pytest.warns(RegistryWarning, match="the hub does not answer, so hf://ann/flowers was read from the cache"):
         assert catalog.add("hf://ann/flowers").outcome == "unchanged"
     with pytest.raises(StorageError, match=r"hf://squad cannot be downloaded, and is not in the cache: ") as caught:
         catalog.add("hf://squad")
@@ -114,7 +114,7 @@ def test_a_branch_that_moves_while_a_config_is_downloaded_is_an_error(hub: Hub, 
             hub.commits["ann/moving"].append(first | {"de.csv": b"n\n3\n"})
 
     hub.on_request = move
-    with pytest.raises(StorageError, match="hf://ann/moving changed while it was downloaded"):
+    with pytest.raises(StorageError, match="hf://ann/moving changed during the download"):
         catalog.add("hf://ann/moving", config="de")
     assert dict(catalog.add("hf://ann/moving", config="de").splits) == {"train": 1}
 
@@ -133,7 +133,7 @@ def test_a_damaged_file_of_the_cache_is_named(hub: Hub, catalog: Catalog, tmp_pa
     catalog.add("hf://ann/flowers")
     (blob,) = [path.resolve() for path in (tmp_path / "cache").rglob("train.csv")]
     blob.write_bytes(blob.read_bytes().replace(b"rose", b"r0se"))
-    with pytest.raises(SourceError, match=r"data/train\.csv is damaged in the cache: its sha256 is ") as caught:
+    with pytest.raises(SourceError, match=r"data/train\.csv is damaged in the cache: expected the sha256 ") as caught:
         catalog.add("hf://ann/flowers")
     assert caught.value.hint == f"Remove it, and add the repository again: rm {blob}"
 
@@ -169,11 +169,11 @@ def test_the_cache_stays_as_it_is(
 @pytest.mark.parametrize(
     ("location", "kind", "message"),
     [
-        ("hf://ann/trees", NotStoredError, "hf://ann/trees: the hub has no such dataset, or it is private"),
-        ("hf://ann/flowers@v9", NotStoredError, "hf://ann/flowers@v9: the repository has no such revision"),
-        ("hf://ann/gated", SourceError, "hf://ann/gated may be read only by those who accepted its terms"),
+        ("hf://ann/trees", NotStoredError, "hf://ann/trees: the dataset does not exist on the hub, or is private"),
+        ("hf://ann/flowers@v9", NotStoredError, "hf://ann/flowers@v9: the revision does not exist in this repository"),
+        ("hf://ann/gated", SourceError, "hf://ann/gated requires that you accept its terms"),
         ("hf://ann/flowers/train", UsageError, "'hf://ann/flowers/train' is not a repository of the hub"),
-        ("hf://../etc", NotStoredError, "hf://../etc: the hub has no such dataset, or it is private"),
+        ("hf://../etc", NotStoredError, "hf://../etc: the dataset does not exist on the hub, or is private"),
         ("hf://", UsageError, "'hf://' is not a repository of the hub"),
     ],
 )

@@ -413,7 +413,10 @@ def test_files_with_the_same_columns_in_another_order_are_one_source(tmp_path: P
 
 
 def test_files_with_other_columns_are_an_error(tmp_path: Path) -> None:
-    hint = "The files and splits of a dataset have the same columns, in any order. Add others as other datasets."
+    hint = (
+        "All files and splits of a dataset must have the same columns, in any order. Add the other files as "
+        "another dataset."
+    )
     assert refuse(tmp_path / "1", {"1.csv": b"a,b\n1,2\n", "2.csv": b"a,c,d\n3,4,5\n"}) == (
         "1.csv and 2.csv have different columns: 2.csv lacks 'b', and 1.csv lacks 'c', 'd'",
         hint,
@@ -423,8 +426,8 @@ def test_files_with_other_columns_are_an_error(tmp_path: Path) -> None:
         hint,
     )
     assert refuse(tmp_path / "3", {"1.csv": b"a,b\n1,2\n", "2.csv": b"3,4\n"}) == (
-        "1.csv has a header ('a', 'b'), and 2.csv has none: its first row contains the number 3",
-        "Write the same header to each file, or to none.",
+        "1.csv has a header ('a', 'b'), but 2.csv has none: its first row contains the number 3",
+        "Write the same header to all files, or remove it from all.",
     )
 
 

@@ -248,7 +248,7 @@ def test_damaged_folders_are_refused(tmp_path: Path) -> None:
 def test_globs_for_splits_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as caught:
         open_saved_dataset(list_files(saved(tmp_path)), AddOptions(splits={"train": "*"}))
-    assert str(caught.value) == f"{tmp_path}: a dataset that save_to_disk wrote has its own splits"
+    assert str(caught.value) == f"{tmp_path}: the splits of a dataset that save_to_disk wrote cannot be changed"
 
 
 def test_a_path_in_a_saved_dataset_is_never_opened(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_a_path_in_a_saved_dataset_is_never_opened(tmp_path: Path) -> None:
         writer.write(table)
     with pytest.raises(SourceError) as caught:
         open_saved_dataset(list_files(tmp_path), AddOptions())
-    assert str(caught.value) == "data.arrow: column 'image' has the path '/etc/hostname', and not the bytes of the file"
+    assert str(caught.value) == "data.arrow: column 'image' has the path '/etc/hostname', but not the bytes of the file"
 
 
 def test_pyarrow_comes_with_its_functions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -355,7 +355,7 @@ def test_a_dict_of_paths_is_splits(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as caught:
         open_object({"train": tmp_path / "a_test.csv", "test": FRAME})
     assert str(caught.value) == (
-        "the splits 'train' (csv) and 'test' (pandas) cannot be combined: only one of them is text without types"
+        "the splits 'train' (csv) and 'test' (pandas) cannot be combined: only one of them consists of untyped text"
     )
 
 

@@ -313,7 +313,7 @@ def test_values_that_cannot_be_classes_are_refused() -> None:
 def test_a_request_for_an_unknown_column_names_the_nearest() -> None:
     with pytest.raises(UsageError) as caught:
         infer(("a", 1, {"label": [1], "id": [2]}), wishes={"labels": "ClassLabel"})
-    assert caught.value.message == 'a type is requested for "labels", and there is no such column'
+    assert caught.value.message == 'a type is requested for "labels", but there is no such column'
     assert caught.value.hint == "Did you mean 'label'? The columns are: label, id."
 
 
@@ -400,7 +400,7 @@ def test_values_that_records_cannot_hold_are_bad() -> None:
         {"tags": ["c"], "v": [["c"]], "u": [{"l": []}]},
     ]
     assert [str(one).partition(";")[0] for one in converted.bad] == [
-        "a:2, column 'tags': is null, and a list cannot be null",
+        "a:2, column 'tags': is null, but a list cannot be null",
     ]
 
 
@@ -415,7 +415,7 @@ def test_features_of_the_source_are_taken_as_they_are() -> None:
     ]
     converted = schema.convert("a", rows_of(("a", 1, columns)))
     assert converted.table.to_pylist() == [{"label": 1, "image": PNG}]
-    assert [one.reason for one in converted.bad] == ["has the path of a file, and not its bytes"]
+    assert [one.reason for one in converted.bad] == ["has the path of a file, but not its bytes"]
 
 
 def test_a_request_overrides_the_source() -> None:
@@ -528,7 +528,7 @@ def test_a_type_of_a_schema_file_allows_null_only_if_it_says_so() -> None:
     schema = inference.schema()
     assert schema.features() == FeaturesDict({"a": Tensor(shape=(), dtype="int8"), "b": Scalar("int8", optional=True)})
     assert list(map(str, schema.convert("a", rows).bad)) == [
-        "a:2, column 'a': is null, and the type int8 does not allow it; int8? does"
+        "a:2, column 'a': is null, but the type int8 does not allow nulls; int8? does"
     ]
 
 
@@ -583,7 +583,7 @@ def test_a_schema_file_of_all_columns_needs_only_the_first_rows() -> None:
     )
     with pytest.raises(UsageError) as caught:
         declare_schema(first, hints={}, wishes=file)
-    assert caught.value.message == 'a type is requested for "more", and there is no such column'
+    assert caught.value.message == 'a type is requested for "more", but there is no such column'
 
 
 def test_values_that_python_cannot_represent_have_an_example() -> None:
