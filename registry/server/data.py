@@ -287,7 +287,7 @@ class ServedData:
                             self._reserved(catalog, path)  # a person may have given the place to another publisher
                     is_new = True
             if is_new:
-                self._keep(path, self.store.stamp(path), sha256)
+                self._keep(path, self._stamp(path), sha256)
             elif self._sha256(path) != sha256:
                 raise already_stored(path)
             with self.store.open(path) as stored:
@@ -364,9 +364,13 @@ class ServedData:
         with _without_paths("write", path):
             if self._signed is not None:
                 answer["store"] = self._signed.kind
-                try:  # the end of an upload whose answer was lost is asked for again; the commit reads what it made
-                    facts = self._facts(path, upload.num_bytes) if not upload_id else (self.store.size(path), sha256)
-                    if facts != (upload.num_bytes, sha256):
+                try:
+                    if upload_id:  # its end may be asked for again, as the answer was lost: the commit reads the file
+                        facts = self.store.size(path), sha256
+                        self._signed.abandon(path, upload_id)
+                    else:
+                        facts = self._facts(path, upload.num_bytes)
+                    if part or facts != (upload.num_bytes, sha256):
                         raise already_stored(path)
                 except NotStoredError:
                     answer |= self._signed.offer(path, upload, upload_id, int(part or 0))
@@ -411,7 +415,6 @@ class ServedData:
                 raise _refusal(catalog, path)
         if self.store.exists(path) and not self.store.is_regular(path):
             raise _refusal(catalog, path)
-        self._hashed.pop(path, None)  # an ETag may be an MD5, which other bytes can have, too
         with _without_paths("remove", path):
             self.store.remove(path)
         if isinstance(self.store, LocalStore):  # folders that are empty now
@@ -502,14 +505,17 @@ class ServedData:
                 write_default_config(self.store, folder, config if has_config else None)
 
     def _sha256(self, path: str) -> str:
-        stamp = self.store.stamp(path)
+        stamp = self._stamp(path)
         known = self._hashed.get(path)
         if known is not None and known[0] == stamp:
             return known[1]
         sha256 = self.store.sha256(path)
-        if self.store.stamp(path) == stamp:  # else it was replaced meanwhile
+        if self._stamp(path) == stamp:  # else it was replaced meanwhile
             self._keep(path, stamp, sha256)
         return sha256
+
+    def _stamp(self, path: str) -> str:
+        return (self._signed or self.store).stamp(path)
 
     def _keep(self, path: str, stamp: str, sha256: str) -> None:
         if len(self._hashed) >= _MOST_HASHED:

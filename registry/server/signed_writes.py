@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from registry.errors import AlreadyStoredError, StorageError, UsageError
+from registry.errors import AlreadyStoredError, NotStoredError, StorageError, UsageError
 from registry.storage import Store
 from registry.storage.faults import cannot
 from registry.storage.multipart import abort_upload
@@ -94,13 +94,24 @@ class SignedWrites:
         if isinstance(signer, S3Signer) and part:
             return {"url": signer.sign_part(path, upload_id, part, upload, seconds=SIGNED_SECONDS)}
         if isinstance(signer, S3Signer) and upload_id:
-            signer.end(path, upload_id, num_bytes)
+            try:
+                signer.end(path, upload_id, num_bytes)
+            except AlreadyStoredError:
+                self.abandon(path, upload_id)
+                raise
+            except NotStoredError:  # an earlier request, whose answer was lost, may have made the file meanwhile
+                self._store.size(path)
             return {}
         if isinstance(signer, S3Signer) and num_bytes > signer.most_bytes:
             self._require_safe_parts(signer)
             return dict(zip(("upload", "part_bytes"), signer.begin(path, num_bytes), strict=True))
         is_described = bool(upload.md5) or self.kind not in MD5_STORES
         return {"url": signer.sign(path, upload, seconds=SIGNED_SECONDS) if is_described else None}
+
+    def abandon(self, path: str, upload_id: str) -> None:
+        """Remove the parts of an upload whose name is taken; an upload that made the file has none."""
+        with suppress(StorageError):  # ``registry gc`` finds them
+            abort_upload(self._store, path, upload_id)
 
     def _require_safe_parts(self, signer: S3Signer) -> None:
         """Raise StorageError unless the store refuses to make a file of parts whose name is taken."""
@@ -118,8 +129,7 @@ class SignedWrites:
                 signer.end(name, upload_id, len(_PROBE))
                 raise _unsafe(self._store.url, "the end of an upload in parts to a name that is taken", 200)
         finally:
-            with suppress(StorageError):
-                abort_upload(self._store, name, upload_id)
+            self.abandon(name, upload_id)
             with suppress(StorageError):
                 self._store.remove(name)
 
@@ -127,6 +137,10 @@ class SignedWrites:
         """The size and the sha256 of a file, if the store compared them; see ``UploadSigner.checked``."""
         self.require_safe()
         return self._signer.checked(path)
+
+    def stamp(self, path: str) -> str:
+        """A text that changes when a file is replaced by one of other bytes; see ``UploadSigner.stamp``."""
+        return self._signer.stamp(path)
 
     def require_safe(self) -> None:
         """Raise StorageError unless the store refuses what it has to. Once it did, it is not asked again."""

@@ -62,12 +62,17 @@ _TYPE: Final = "Content-Type"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectFacts:
-    """A store's metadata of one object: its full key, its size in bytes, its ETag if it has one, its last change."""
+    """A store's metadata of one object: its full key, its size in bytes, its ETag if it has one, its last change.
+
+    ``generation`` is the number of the object at Google, or its id in an S3 bucket with versions: no two have the same.
+    An ETag may be an MD5, which other bytes can have, too.
+    """
 
     key: str
     num_bytes: int
     entity_tag: str | None
     changed_at: datetime | None = None
+    generation: str | None = None
 
 
 class BucketClient:
@@ -480,8 +485,13 @@ def open_bucket(scheme: str, bucket: str) -> BucketClient:
 
 
 def _facts(meta: Mapping[str, Any]) -> ObjectFacts:
-    changed_at = meta.get("last_modified")
-    return ObjectFacts(key=meta["path"], num_bytes=meta["size"], entity_tag=_tag(meta), changed_at=changed_at)
+    return ObjectFacts(
+        key=meta["path"],
+        num_bytes=meta["size"],
+        entity_tag=_tag(meta),
+        changed_at=meta.get("last_modified"),
+        generation=meta.get("version"),
+    )
 
 
 def _tag(answer: Mapping[str, Any]) -> str | None:

@@ -70,9 +70,9 @@ class ObjectStore(RemoteStore):
         return self._facts(name).num_bytes
 
     def stamp(self, name: str) -> str:
-        """A text of the object's size and ETag."""
+        """A text of the object's size, its ETag and its generation: an ETag may be that of other bytes."""
         facts = self._facts(name)
-        return f"{facts.num_bytes} {facts.entity_tag or ''}".rstrip()
+        return " ".join(filter(None, (str(facts.num_bytes), facts.entity_tag, facts.generation)))
 
     def entity_tag(self, name: str) -> str | None:
         """The ETag of the object's present bytes."""

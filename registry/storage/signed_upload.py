@@ -127,6 +127,10 @@ class UploadSigner(ABC):
         del name
         return None
 
+    def stamp(self, name: str) -> str:
+        """A text that changes when an object is replaced by one of other bytes; raises as ``checked``."""
+        return self._store.stamp(name)
+
     def _key(self, name: str) -> str:
         return "/".join(part for part in (self._root, name) if part)
 
@@ -169,7 +173,7 @@ class S3Signer(UploadSigner):
         """Make an object of the parts that have arrived.
 
         Raises:
-            AlreadyStoredError: the name is taken. The parts stay, for ``registry gc``.
+            AlreadyStoredError: the name is taken.
             NotStoredError: there is no such upload.
             StorageError: parts are missing.
         """
@@ -187,10 +191,19 @@ class S3Signer(UploadSigner):
 
     def checked(self, name: str) -> tuple[int, str] | None:
         """See ``UploadSigner``."""
-        facts = self._ask("read", name, "head_object", **self._place(name), ChecksumMode="ENABLED")
+        facts = self._head(name)
         text = facts.get("ChecksumSHA256", "")
         is_whole = len(text) == _WHOLE and "-" not in facts["ETag"]
         return (facts["ContentLength"], base64.b64decode(text).hex()) if is_whole else None
+
+    def stamp(self, name: str) -> str:
+        """See ``UploadSigner``. S3 dates an object in parts when it was begun, and has a sha256 of those parts."""
+        facts = self._head(name)
+        names = ("ContentLength", "ETag", "LastModified", "VersionId", "ChecksumSHA256")
+        return " ".join(str(facts.get(key)) for key in names)
+
+    def _head(self, name: str) -> Any:
+        return self._ask("read", name, "head_object", **self._place(name), ChecksumMode="ENABLED")
 
     def _sign(self, method: str, name: str, upload: Upload, seconds: int, **options: Any) -> str:
         known = {"ContentLength": upload.num_bytes, "ChecksumSHA256": _base64(upload.sha256)}

@@ -7,8 +7,10 @@ import hashlib
 import http.client
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -96,25 +98,30 @@ def publisher(home: registry.Catalog, monkeypatch: pytest.MonkeyPatch) -> str:
 
 SCRIPT = """
 import os, sys, registry
+from registry.catalog.service.store import ServiceStore
 from registry.catalog.web import WebCatalog
-url, name, dies = sys.argv[1:]
-call = WebCatalog._call
+url, name, dies, number_of_texts = sys.argv[1:]
+call, offer = WebCatalog._call, ServiceStore._offer
 def dying(catalog, name, *args, **kwargs):
     if name == "publish" and dies == "dies":
         os.kill(os.getpid(), 9)
     return call(catalog, name, *args, **kwargs)
-WebCatalog._call = dying
+def dying_offer(store, name, upload, more=""):
+    if dies == "dies before the end of the parts" and "&upload=" in more and "&part=" not in more:
+        os.kill(os.getpid(), 9)
+    return offer(store, name, upload, more)
+WebCatalog._call, ServiceStore._offer = dying, dying_offer
 with registry.connect(url) as catalog:
-    print(catalog.add({"text": [str(number) * 400 for number in range(1500)]}, name=name).reference)
+    print(catalog.add({"text": [str(number) * 400 for number in range(int(number_of_texts))]}, name=name).reference)
     print(catalog.data_dir, len(list(catalog.dataset(name).read("train"))))
 """
 
 
-def add_without_rights(url: str, name: str, dies: str = "") -> subprocess.Popen[str]:
+def add_without_rights(url: str, name: str, dies: str = "", texts: int = 1500) -> subprocess.Popen[str]:
     """Add a dataset in a process that has no credentials of the bucket."""
     rights = ("AWS_", "GOOGLE_", "AZURE_", "AZURITE_")
     environment = {key: text for key, text in os.environ.items() if not key.startswith(rights)}
-    program = [sys.executable, "-c", SCRIPT, url, name, dies]
+    program = [sys.executable, "-c", SCRIPT, url, name, dies, str(texts)]
     return warm_python.Popen(program, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -504,7 +511,206 @@ def test_the_parts_of_a_file_replace_none_and_take_known_bytes(
     there.write_bytes("x", b"a rival was first")
     assert offer(server, publisher, path, content, **begun)[0] == 412
     assert there.read_bytes("x") == b"a rival was first"
-    assert [upload.name for upload in list_unfinished(open_store(bucket), [])] == ["data/lab/1.0.0/x"]  # gc removes it
+    assert list(list_unfinished(open_store(bucket), [])) == []
+    assert offer(server, publisher, path, content, **begun)[0] == 412
+
+
+TEXTS = 5000
+"""Texts in a shard of 7.6 MB, which is sent in two parts."""
+
+
+@pytest.mark.parametrize("dies", ["dies", "dies before the end of the parts"])
+def test_a_publisher_that_is_killed_after_its_parts_is_finished_by_the_next_and_leaves_no_parts_to_gc(
+    server: TestServer, home: registry.Catalog, in_parts: ServiceStore, bucket: str, dies: str
+) -> None:
+    with add_without_rights(server.url, "texts", dies, TEXTS) as killed:
+        assert (killed.wait(), killed.communicate()) == (-9, ("", ""))
+    store = open_store(f"{bucket}/data/texts/1.0.0")
+    before = {name: store.stamp(name) for name in store.list()}
+    assert any(store.size(name) > 6 * 10**6 for name in before) == (dies == "dies")
+    assert len([*list_unfinished(open_store(bucket), [])]) == (dies != "dies")
+    done = add_without_rights(server.url, "texts", texts=TEXTS).communicate()
+    assert done == (f"texts:1.0.0\n{server.url}api/v1/data {TEXTS}\n", "")
+    assert before.items() <= {name: store.stamp(name) for name in store.list()}.items()  # nothing is sent twice
+    assert home.dataset("texts").verify(deep=True).faults == ()
+    removed = home.collect_garbage(older_than="0s").require_all().of("removed")
+    assert len([leftover for leftover in removed if leftover.kind == "multipart"]) == (dies != "dies")
+    assert list(list_unfinished(open_store(bucket), [])) == []
+
+
+def test_gc_removes_what_a_publisher_leaves_that_was_killed_after_its_parts(
+    server: TestServer, home: registry.Catalog, in_parts: ServiceStore, bucket: str
+) -> None:
+    with add_without_rights(server.url, "texts", "dies", TEXTS) as killed:
+        killed.wait()
+    store = open_store(f"{bucket}/data/texts/1.0.0")
+    assert store.list() != []
+    home.collect_garbage(older_than="0s").require_all()
+    assert (store.list(), [held.reference for held in home.backend.reservations.list()]) == ([], ["lab:1.0.0"])
+
+
+def test_two_publishers_who_send_the_same_parts_both_succeed_and_leave_no_parts(
+    server: TestServer, home: registry.Catalog, in_parts: ServiceStore, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, both = S3Signer.begin, threading.Barrier(2)
+
+    def at_once(signer: S3Signer, name: str, num_bytes: int) -> tuple[str, int]:
+        if num_bytes:  # it is not the probe
+            both.wait(60)
+        return begin(signer, name, num_bytes)
+
+    monkeypatch.setattr(S3Signer, "begin", at_once)
+    runs = [add_without_rights(server.url, "texts", texts=TEXTS) for _ in range(2)]
+    assert [run.communicate() for run in runs] == [(f"texts:1.0.0\n{server.url}api/v1/data {TEXTS}\n", "")] * 2
+    assert (home.dataset("texts").verify(deep=True).faults, list(list_unfinished(open_store(bucket), []))) == ((), [])
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_a_publisher_who_ends_its_parts_later_takes_the_file_of_the_first(
+    server: TestServer, in_parts: ServiceStore, publisher: str, bucket: str, first: int
+) -> None:
+    """One has sent ``first`` parts when the other one ends its upload."""
+    content, path = os.urandom(PART + 10**6), "lab/1.0.0/x"
+    rivals = [quote(offer(server, publisher, path, content)[1]["upload"], safe="") for _ in range(2)]
+    assert rivals[0] != rivals[1]
+    pieces = {1: content[:PART], 2: content[PART:]}
+    for upload, parts in zip(rivals, ([1, 2], [1, 2][:first]), strict=True):
+        for number in parts:
+            url = offer(server, publisher, path, pieces[number], upload=upload, part=number)[1]["url"]
+            target = url.partition("://")[2].partition("/")[1] + url.split("/", 3)[3]
+            assert ask(url, "PUT", target, pieces[number], **part_headers(Upload.of(pieces[number])))[0] == 200
+    ended = offer(server, publisher, path, content, upload=rivals[0])
+    assert ended[0] == 200
+    if first == 1:
+        assert offer(server, publisher, path, pieces[2], upload=rivals[1], part=2)[0] == 412
+    else:
+        assert offer(server, publisher, path, content, upload=rivals[1]) == ended
+    assert list(list_unfinished(open_store(bucket), [])) == []
+    assert open_store(f"{bucket}/data/lab/1.0.0").read_bytes("x") == content
+
+
+SERVICE = """
+import os, sys
+from pathlib import Path
+import uvicorn
+from registry.server.config import ServiceConfig
+from registry.server.data import ServedData
+from registry.server.serve import _make_worker
+from registry.storage import signed_upload
+from registry.storage.signed_upload import S3Signer
+folder, place, port, step = sys.argv[1:]
+S3Signer.most_bytes, signed_upload._PART_BYTES = 6 * 10**6, 5 * 2**20
+died = Path(folder, "died")
+def kill(owner, name):
+    method = getattr(owner, name)
+    def call(*args, **kwargs):
+        is_probe = name == "end" and "probe" in args[1]
+        if step == f"before {name}" and not is_probe and not died.exists():
+            died.touch()
+            os._exit(9)
+        result = method(*args, **kwargs)
+        if step == f"after {name}" and not is_probe and not died.exists():
+            died.touch()
+            os._exit(9)
+        return result
+    setattr(owner, name, call)
+kill(S3Signer, "end")
+kill(ServedData, "require_uploaded")
+url = f"http://127.0.0.1:{port}/"
+limits = dict(requests_per_minute=0, failed_logins_per_minute=0)
+config = ServiceConfig(catalog=f"{folder}/catalog.db", data_dir=place, signed_reads=True, signed_writes=True, **limits)
+uvicorn.run(_make_worker(config, url, Path(folder), None), port=int(port), log_level="critical", ws="none")
+"""
+
+
+@pytest.mark.parametrize("step", ["before end", "after end", "before require_uploaded", "after require_uploaded"])
+def test_a_service_that_is_killed_between_the_parts_and_the_row_is_asked_again(
+    tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    for name, value in {"TRIES": "40", "RETRY_TIMEOUT": "60"}.items():
+        monkeypatch.setenv(f"REGISTRY_{name}", value)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with registry.connect(tmp_path / "catalog.db", data_dir=f"{bucket}/data", create=True) as home:
+        home.add({"number": range(9)}, name="numbers")
+        monkeypatch.setenv("REGISTRY_TOKEN", make_token(home.backend, "ci", Role.PUBLISHER))
+        program = [sys.executable, "-c", SERVICE, str(tmp_path), f"{bucket}/data", str(port), step]
+        with warm_python.Popen(program) as service:
+            adding = add_without_rights(f"http://127.0.0.1:{port}/", "texts", texts=TEXTS)
+            assert service.wait(60) == 9
+        with warm_python.Popen(program) as again:
+            done = adding.communicate()
+            again.terminate()
+        assert done == (f"texts:1.0.0\nhttp://127.0.0.1:{port}/api/v1/data {TEXTS}\n", "")
+        assert (home.dataset("texts").verify(deep=True).faults, home.backend.reservations.list()) == ((), ())
+        assert list(list_unfinished(open_store(bucket), [])) == []
+        assert [event.action for event in home.log() if event.dataset == "texts"] == ["publish"]
+
+
+# Two blocks with the same MD5 (Xiaoyun Wang and others, https://eprint.iacr.org/2004/199).
+_FIRST = bytes.fromhex(
+    "d131dd02c5e6eec4693d9a0698aff95c2fcab58712467eab4004583eb8fb7f8955ad340609f4b30283e488832571415a"
+    "085125e8f7cdc99fd91dbdf280373c5bd8823e3156348f5bae6dacd436c919c6dd53e2b487da03fd02396306d248cda0"
+    "e99f33420f577ee8ce54b67080a80d1ec69821bcb6a8839396f9652b6ff72a70"
+)
+_SECOND = bytes.fromhex(
+    "d131dd02c5e6eec4693d9a0698aff95c2fcab50712467eab4004583eb8fb7f8955ad340609f4b30283e4888325f1415a"
+    "085125e8f7cdc99fd91dbd7280373c5bd8823e3156348f5bae6dacd436c919c6dd53e23487da03fd02396306d248cda0"
+    "e99f33420f577ee8ce54b67080280d1ec69821bcb6a8839396f965ab6ff72a70"
+)
+
+
+@pytest.mark.parametrize("cloud", ["gcs_server"], indirect=True)
+def test_a_file_that_is_replaced_by_one_of_the_same_md5_is_not_attached(
+    server: TestServer, home: registry.Catalog, publisher: str, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attachment, there = Attachment.of("columns", "x.npy", _FIRST), open_store(f"{bucket}/data/numbers/1.0.0")
+    ServiceStore(server.url, lambda _: publisher, "numbers/1.0.0").write_bytes(attachment.place, _FIRST)
+    before, hash_of = there.entity_tag(attachment.place), ObjectStore.sha256
+    server.service.data._hashed.clear()  # type: ignore[union-attr]  # as that of another worker
+
+    def replacing(store: ObjectStore, name: str) -> str:
+        result = hash_of(store, name)
+        store.write_bytes(name, _SECOND, overwrite=True)
+        return result
+
+    monkeypatch.setattr(ObjectStore, "sha256", replacing)
+    with registry.connect(server.url) as catalog, pytest.raises(VerificationError, match="sha256 mismatch"):
+        catalog.backend.attach(catalog.dataset("numbers").facts, attachment, actor="")
+    assert there.entity_tag(attachment.place) == before
+
+
+def test_a_file_in_parts_that_is_replaced_by_one_of_the_same_tag_is_not_attached(
+    server: TestServer, in_parts: ServiceStore, publisher: str, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = [block + bytes(7 * 10**6) for block in (_FIRST, _SECOND)]
+    attachment = Attachment.of("columns", "x.npy", contents[0])
+    store, path = ServiceStore(server.url, lambda _: publisher, "numbers/1.0.0"), f"numbers/1.0.0/{attachment.place}"
+    store.write_bytes(attachment.place, contents[0])
+    before, hash_of = open_store(f"{bucket}/data").entity_tag(path), ObjectStore.sha256
+    assert server.service.data is not None
+    signer = server.service.data._signed._signer  # type: ignore[union-attr]
+    assert isinstance(signer, S3Signer)
+
+    def replacing(objects: ObjectStore, name: str) -> str:
+        result = hash_of(objects, name)
+        client, place = signer._client, signer._place(path)
+        upload = client.create_multipart_upload(**place, ChecksumAlgorithm="SHA256")["UploadId"]
+        for number, start in enumerate(range(0, len(contents[1]), PART), 1):
+            part = {"PartNumber": number, "Body": contents[1][start : start + PART], "ChecksumAlgorithm": "SHA256"}
+            client.upload_part(**place, UploadId=upload, **part)
+        parts = [
+            {"PartNumber": part["PartNumber"], "ETag": part["ETag"]}
+            for part in client.list_parts(**place, UploadId=upload)["Parts"]
+        ]
+        client.complete_multipart_upload(**place, UploadId=upload, MultipartUpload={"Parts": parts})
+        return result
+
+    monkeypatch.setattr(ObjectStore, "sha256", replacing)
+    with registry.connect(server.url) as catalog, pytest.raises(VerificationError, match="sha256 mismatch"):
+        catalog.backend.attach(catalog.dataset("numbers").facts, attachment, actor="")
+    assert open_store(f"{bucket}/data").entity_tag(path) == before
 
 
 def test_a_store_that_replaces_a_file_by_parts_gets_none(
