@@ -199,6 +199,17 @@ class _StrictHeader(tarfile.TarInfo):
         return header
 
 
+def require_ratio(name: str, path: Path, num_bytes: int) -> None:
+    """Refuse the archive at ``path``, which users know as ``name``, if ``num_bytes`` are too many for its size."""
+    limit = MAX_RATIO * path.stat().st_size + MAX_FREE_BYTES
+    if num_bytes > limit:
+        raise SourceError(
+            f"{name} expands to more than {MAX_RATIO} times its size: a decompression bomb",
+            hint="If you trust it, extract it yourself, then add the folder.",
+            details={"file": name, "limit": limit},
+        )
+
+
 class _Extraction:
     """Extracts one archive to a folder, with the names and the number of bytes so far."""
 
@@ -208,7 +219,6 @@ class _Extraction:
         self._renamed: dict[str, str] = {}
         self._shown = name
         self._path = path
-        self._most_bytes = MAX_RATIO * path.stat().st_size + MAX_FREE_BYTES
         self._num_bytes = 0
         self._files: set[str] = set()
         self._folders: set[str] = set()
@@ -309,12 +319,7 @@ class _Extraction:
         self._files.add(name)
         self._folders.update(parents)
         self._num_bytes += num_bytes
-        if self._num_bytes > self._most_bytes:
-            raise SourceError(
-                f"{self._shown} expands to more than {MAX_RATIO} times its size: a decompression bomb",
-                hint="If you trust it, extract it yourself, then add the folder.",
-                details={"file": self._shown, "limit": self._most_bytes},
-            )
+        require_ratio(self._shown, self._path, self._num_bytes)
         return name
 
     def _write(self, name: str, content: IO[bytes]) -> None:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from registry.errors import SourceError, spell
 from registry.features import Feature, Tensor, Text
-from registry.intake.archives import archive_errors
+from registry.intake.archives import archive_errors, require_ratio
 from registry.intake.file_parts import account_for_source, refuse_folder_columns
 from registry.intake.options import AddOptions
 from registry.intake.python_values import array_column
@@ -35,9 +35,7 @@ from registry.storage import Store
 from registry.storage.faults import storage_errors
 from registry.storage.temporary import TemporaryStore, check_free_space
 
-MAX_PART_BYTES: Final = 64 * 2**20
-# The header is a Python dict
-_HEADER_FAULTS: Final = (ValueError, SyntaxError, TypeError, RecursionError, tokenize.TokenError)
+_HEADER_FAULTS: Final = (ValueError, SyntaxError, TypeError, RecursionError, tokenize.TokenError)  # it is a Python dict
 _UNNAMED: Final = "array"
 _PIECE_BYTES: Final = 2**20
 _KINDS: Final = "biufSUmM"
@@ -50,8 +48,8 @@ class StoredArray:
     Attributes:
         file: the name of the file.
         member: its name in an ``.npz`` file; None for ``.npy``.
-        store: the store of its ``.npy`` file.
-        name: the name of that file in ``store``.
+        store: where its ``.npy`` file is.
+        name: the name of that file.
         shape: its shape; the first axis is the record.
         dtype: its dtype, with its byte order.
     """
@@ -65,21 +63,21 @@ class StoredArray:
 
     @property
     def label(self) -> str:
-        """The name that messages show."""
+        """Its name for people."""
         return self.file if self.member is None else f"{self.file}[{self.member}]"
 
     @property
     def row_bytes(self) -> int:
-        """The size of a record in bytes."""
+        """The size of a record."""
         return int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
 
     @property
     def form(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """The dtype and the shape of a record, which all arrays of a column share."""
+        """What the arrays of a column have in common."""
         return self.shape[1:], self.dtype.newbyteorder("=")
 
     def mapped(self) -> npt.NDArray[Any]:
-        """Map the values into memory. Raises SourceError if the file is damaged, or was replaced by another array."""
+        """Its values, mapped into memory. Raises SourceError if another array has replaced it, or it is damaged."""
         array = _read_header(self.store, self.name, self.file, self.member)
         if array != self:
             raise _fault(
@@ -97,8 +95,8 @@ class StoredArray:
 def open_arrays(files: Files, options: AddOptions) -> Source:
     """Open ``.npy`` and ``.npz`` files; see the module.
 
-    The columns are named after the files, or after the arrays in them, without the names of splits and the numbers of
-    shards. The arrays of a split must have the same length.
+    The columns are named after the files, or after the arrays in them, without the words of splits and numbers of
+    shards. Arrays of a split must have the same length.
 
     Raises:
         SourceError: a file is damaged or contains Python objects, an array has no first axis or an unsupported dtype,
@@ -139,7 +137,9 @@ def _read_headers(store: Store, name: str) -> list[StoredArray]:
         folder = root_of(target)
         result = []
         with archive_errors(name), zipfile.ZipFile(file) as archive:
-            check_free_space(str(folder), sum(info.file_size for info in archive.infolist()), f"the arrays of {name}")
+            num_bytes = sum(info.file_size for info in archive.infolist())
+            require_ratio(name, path, num_bytes)
+            check_free_space(str(folder), num_bytes, f"the arrays of {name}")
             for number, info in enumerate(archive.infolist()):
                 is_encrypted = bool(info.flag_bits & 1)
                 if is_encrypted or not info.filename.endswith(".npy"):
@@ -163,14 +163,14 @@ def _read_headers(store: Store, name: str) -> list[StoredArray]:
 
 
 def _read_header(store: Store, place: str, name: str, member: str | None) -> StoredArray:
-    """Read the header of the ``.npy`` file ``place``. Messages show ``name`` and ``member``."""
+    """The array in the ``.npy`` file ``place``, which people know by its name, and as a member of that file."""
     path = root_of(store) / place
     text = name if member is None else f"{name}[{member}]"
     try:
         with (
             storage_errors("read", str(path)),
             path.open("rb") as file,
-            warnings.catch_warnings(action="ignore"),  # Python 2 wrote such headers
+            warnings.catch_warnings(action="ignore"),  # of files that Python 2 wrote
         ):
             version = np.lib.format.read_magic(file)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -190,7 +190,7 @@ def _read_header(store: Store, place: str, name: str, member: str | None) -> Sto
             f"{text} is a single value: expected an array whose first axis is the record",
             f"Save it as an array with one record: numpy.save({name!r}, array[None])",
         )
-    is_wide = dtype.kind == "f" and dtype.itemsize > 8  # the size of a long double depends on the machine
+    is_wide = dtype.kind == "f" and dtype.itemsize > 8  # long double, whose size depends on the machine
     if dtype.kind not in _KINDS or is_wide or not dtype.itemsize or 0 in shape[1:]:
         raise _fault(
             name,
@@ -217,7 +217,7 @@ def _read_header(store: Store, place: str, name: str, member: str | None) -> Sto
 def _columns_by_split(
     splits: NamedSplits, arrays: Mapping[str, Sequence[StoredArray]], *, has_globs: bool
 ) -> tuple[dict[str, dict[str, list[StoredArray]]], str]:
-    """Return the arrays of each column of each split, in order, and the reason for the splits."""
+    """The arrays of each column of each split, in order, and where the splits come from."""
     result: dict[str, dict[str, list[StoredArray]]] = {}
     reason = splits.reason
     is_named = {array.member: array for those in arrays.values() for array in those if array.member is not None}
@@ -238,10 +238,7 @@ def _columns_by_split(
 
 
 def _check(columns: Mapping[str, Mapping[str, Sequence[StoredArray]]]) -> dict[str, Any]:
-    """Check that each column has one form in all arrays, and that lengths are equal.
-
-    Returns the form of each column.
-    """
+    """The form of each column, after checking that it is the same everywhere, and that lengths are equal."""
     forms: dict[str, Any] = {}
     first: dict[str, StoredArray] = {}
     for split, those in columns.items():
@@ -250,7 +247,7 @@ def _check(columns: Mapping[str, Mapping[str, Sequence[StoredArray]]]) -> dict[s
             told = ", ".join(f"{those[name][0].label} {length:,}" for name, length in lengths.items())
             raise SourceError(
                 f"the arrays of the split {split!r} have different lengths: {told}",
-                hint="The first axis is the record. Add unrelated arrays as separate datasets.",
+                hint="The first axis is the record. Add arrays that do not belong together on their own.",
                 details={"split": split, "lengths": lengths},
             )
         for name, arrays in those.items():
@@ -283,7 +280,7 @@ def _shown(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:
 
 
 def _feature(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Feature | None:
-    """Return the feature of a column, or None for times, whose feature depends on their unit."""
+    """The feature of a column; None for times, whose feature depends on their unit."""
     if dtype.kind == "U":
         return Text()
     if dtype.kind in "mM":
@@ -294,84 +291,60 @@ def _feature(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Feature | None:
 
 
 def _parts(split: str, columns: Mapping[str, Sequence[StoredArray]]) -> Iterator[SourcePart]:
-    """Cut a split into ranges of rows.
-
-    With a single column, each file has its own parts, and its rows are counted from 1.
-    """
-    groups = (
-        [{name: [array]} for name, arrays in columns.items() for array in arrays]
-        if len(columns) == 1
-        else [dict(columns)]
-    )
+    """The part of a split; with one column, a part for each file, whose rows count from 1."""
+    groups: list[Mapping[str, Sequence[StoredArray]]] = [columns]
+    if len(columns) == 1:
+        groups = [{name: [array]} for name, arrays in columns.items() for array in arrays if array.shape[0]]
     for group in groups:
-        arrays = [array for those in group.values() for array in those]
-        length = _length(next(iter(group.values())))
-        row_bytes = sum(those[0].row_bytes for those in group.values()) or 1
-        step = max(1, MAX_PART_BYTES // row_bytes)
-        names = list(dict.fromkeys(array.file for array in arrays))
-        for start in range(0, length, step):
-            stop = min(start + step, length)
-            yield SourcePart(
-                split=split,
-                name=", ".join(names[:4]) + (" ..." if names[4:] else ""),
-                read=partial(_read, group, start, stop),
-                num_bytes=(stop - start) * row_bytes,
-            )
+        names = list(dict.fromkeys(array.file for arrays in group.values() for array in arrays))
+        shown = ", ".join(names[:4]) + (" ..." if names[4:] else "")
+        yield SourcePart(split=split, name=shown, read=partial(_read, group))
 
 
-def _read(columns: Mapping[str, Sequence[StoredArray]], first: int, last: int) -> Iterator[Rows]:
-    """Yield rows ``first`` to ``last`` of the arrays of a split, in order."""
-    arrow = import_pyarrow()
+def _read(columns: Mapping[str, Sequence[StoredArray]]) -> Iterator[Rows]:
+    """Yield the rows of the arrays of a split, in order."""
     row_bytes = sum(arrays[0].row_bytes for arrays in columns.values()) or 1
     step = max(1, min(MAX_ROWS, MAX_BYTES // row_bytes))
-    readers = {name: _ArrayReader(arrays, first) for name, arrays in columns.items()}
-    for start in range(first, last, step):
-        stop = min(start + step, last)
-        table = arrow.table({name: reader.read_arrow(stop - start) for name, reader in readers.items()})
-        yield Rows(table=table, lines=range(start + 1, stop + 1))
+    start = 1
+    for values in zip(*(_read_column(arrays, step) for arrays in columns.values()), strict=True):
+        table = import_pyarrow().table(list(values), names=list(columns))
+        yield Rows(table=table, lines=range(start, start + table.num_rows))
+        start += table.num_rows
 
 
-class _ArrayReader:
-    """Reads the rows of a column in order, from one array to the next."""
+def _read_column(arrays: Sequence[StoredArray], step: int) -> Iterator[Any]:
+    """Yield the values of a column as Arrow arrays of ``step`` rows, from one array to the next."""
+    pieces: list[npt.NDArray[Any]] = []
+    label, place, missing = "", 0, step
+    for array in arrays:
+        values = array.mapped() if array.shape[0] else np.zeros(0)
+        start = 0
+        while start < len(values):
+            if not pieces:
+                label, place = array.label, start
+            pieces.append(np.asarray(values[start : start + missing]))
+            start += len(pieces[-1])
+            missing -= len(pieces[-1])
+            if not missing:
+                yield _as_arrow(pieces, label, place)
+                pieces, missing = [], step
+    if pieces:
+        yield _as_arrow(pieces, label, place)
 
-    def __init__(self, arrays: Sequence[StoredArray], start: int) -> None:
-        self._waiting = list(arrays)
-        self._place = start
-        self._values: npt.NDArray[Any] | None = None
-        while self._waiting and self._place >= self._waiting[0].shape[0]:
-            self._place -= self._waiting.pop(0).shape[0]
 
-    def read_arrow(self, num_rows: int) -> Any:
-        """The next rows as an Arrow array."""
-        name, place = self._waiting[0].label, self._place
-        values = self.read(num_rows)
-        try:
-            return array_column(values)
-        except (import_pyarrow().ArrowException, ValueError, SystemError) as error:
-            # For example, half of a surrogate pair, or a time beyond the range of its unit.
-            raise SourceError(
-                f"{name}: values of the dtype {values.dtype} cannot be stored: {str(error).partition(chr(10))[0]:.200} "
-                f"(in the {num_rows:,} values from number {place + 1:,} on)",
-                hint="Write it again.",
-                details={"file": name},
-            ) from error
-
-    def read(self, num_rows: int) -> npt.NDArray[Any]:
-        """The next rows."""
-        pieces = []
-        while num_rows:
-            array = self._waiting[0]
-            self._values = array.mapped() if self._values is None else self._values
-            piece = np.asarray(self._values[self._place : self._place + num_rows])
-            pieces.append(piece)
-            num_rows -= len(piece)
-            self._place += len(piece)
-            if self._place == array.shape[0]:
-                self._waiting.pop(0)
-                self._place, self._values = 0, None
-                while self._waiting and not self._waiting[0].shape[0]:
-                    self._waiting.pop(0)
-        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+def _as_arrow(pieces: Sequence[npt.NDArray[Any]], label: str, place: int) -> Any:
+    """One Arrow array of all ``pieces``, which start at ``place`` of the array ``label``."""
+    values = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+    try:
+        return array_column(values)
+    except (import_pyarrow().ArrowException, ValueError, SystemError) as error:
+        # Half of a surrogate pair, or a time beyond the range of its unit, for example.
+        raise SourceError(
+            f"{label}: values of the dtype {values.dtype} cannot be stored: {str(error).partition(chr(10))[0]:.200} "
+            f"(in the {len(values):,} values from number {place + 1:,} on)",
+            hint="Write it again.",
+            details={"file": label},
+        ) from error
 
 
 def _fault(name: str, message: str, hint: str) -> SourceError:

@@ -320,7 +320,7 @@ class _Opener:
         return Source(
             kind=KIND,
             summary=f"{len(plan.files.names):,} files",
-            parts=open_parts(splits, plan.files, make),
+            parts=open_parts(splits, make),
             hints=hints,
             files=[use for split, names in splits.items() for use in plan.files.uses(names, "records", split=split)],
             split_reason=f"the field {plan.split.name!r}" if plan.split else "the record set has no field of splits",

@@ -131,7 +131,7 @@ def open_media(files: Files, options: AddOptions) -> Source:
         split: some if metadata is None else [name for name in some if name in metadata.row_of]
         for split, some in splits.files.items()
     }
-    parts = open_parts(usable, files, read)
+    parts = open_parts(usable, read)
     return Source(
         kind=kind,
         summary=_summary(kind, names, reason, metadata, unfit),

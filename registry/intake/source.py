@@ -102,13 +102,11 @@ class SourcePart:
         split: the split of its rows.
         name: its name for people: a file, relative to the source.
         read: reads it. Raises SourceError if the part as a whole cannot be read.
-        num_bytes: the size of its file, for progress; None if unknown.
     """
 
     split: str
     name: str
     read: Callable[[], Iterator[Rows]]
-    num_bytes: int | None = None
 
     def mapped(self, change: Callable[[Rows], Rows]) -> SourcePart:
         """This part, with ``change`` of all of its ``Rows``."""

@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import re
 import shlex
+import tarfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,12 +75,10 @@ def is_webdataset(path: Path) -> bool:
         file.seek(0)
         sizes: Counter[str] = Counter()
         with open_tar(file, path.name) as tar:
-            for number, member in enumerate(tar_members(tar, path.name)):
+            for number, (key, _, _) in enumerate(_files_in(tar, path.name)):
                 if number == _PEEKED and _are_samples(sizes):
                     break
-                key, extension = split_name(member.name)
-                if member.isreg() and why_skipped(member.name) is None and extension:
-                    sizes[key] += 1
+                sizes[key] += 1
     return _are_samples(sizes)
 
 
@@ -133,7 +134,6 @@ def open_webdataset(files: Files, options: AddOptions) -> Source:
                     has_unique_keys=unique[split],
                     has_path=has_path,
                 ),
-                num_bytes=files.size_of(name),
             )
             for split, names in splits.files.items()
             for name in names
@@ -203,9 +203,16 @@ class _Found:
         seen: set[int] = set()  # hashes, because a split may have many millions of keys
         is_unique = True
         for name in names:
-            with storage_errors("read", str(root / name)), (root / name).open("rb") as file:
+            path = root / name
+            with storage_errors("read", str(path)), path.open("rb") as file, open_tar(file, name) as tar:
                 samples: dict[str, set[str]] = {}
-                for key, extensions in _keys(file, name, self.numbers):
+                for key, members in groupby(_files_in(tar, name), itemgetter(0)):
+                    extensions: set[str] = set()
+                    for _, extension, member in members:
+                        extensions.add(extension)
+                        if extension in _NUMBERS:
+                            content = _read(tar, member, name) if member.size <= _LONGEST_NAME else None
+                            self.numbers[extension].add(content)
                     if (first := samples.setdefault(key, extensions)) is not extensions:
                         raise _repeated(name, key, twice=first & extensions)
                     is_unique = is_unique and hash(key) not in seen
@@ -237,25 +244,24 @@ def _repeated(name: str, key: str, *, twice: set[str]) -> SourceError:
     )
 
 
-def _keys(file: Any, name: str, numbers: Mapping[str, _Numbers]) -> Iterator[tuple[str, set[str]]]:
-    last: str | None = None
-    extensions: set[str] = set()
-    with open_tar(file, name) as tar:
-        for member in tar_members(tar, name):
-            key, extension = split_name(member.name)
-            if not member.isreg() or why_skipped(member.name) is not None or not extension:
-                continue
-            if key != last:
-                if last is not None:
-                    yield last, extensions
-                last, extensions = key, set()
-            extensions.add(extension)
-            if extension in _NUMBERS:
-                with archive_errors(name):
-                    content = tar.extractfile(member) if member.size <= _LONGEST_NAME else None
-                    numbers[extension].add(None if content is None else content.read())
-    if last is not None:
-        yield last, extensions
+def _files_in(
+    tar: tarfile.TarFile, name: str, refuse: Callable[[str, str], None] | None = None
+) -> Iterator[tuple[str, str, tarfile.TarInfo]]:
+    """The files of samples in order: key, extension and member. ``refuse`` gets the names of others, and the reason."""
+    for member in tar_members(tar, name):
+        if member.isdir() or why_skipped(member.name) is not None:
+            continue
+        key, extension = split_name(member.name)
+        if member.isreg() and extension:
+            yield key, extension, member
+        elif refuse is not None:
+            refuse(member.name, "its name has no extension" if member.isreg() else "it is not a regular file")
+
+
+def _read(tar: tarfile.TarFile, member: tarfile.TarInfo, name: str) -> bytes:
+    with archive_errors(name):
+        content = tar.extractfile(member)
+        return b"" if content is None else content.read()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,35 +293,20 @@ class TarPart:
         """Read the samples in order."""
         path = root_of(self.store) / self.name
         block = _Block(self)
-        sample: dict[str, bytes] = {}
-        last: str | None = None
-        number = 0
         with storage_errors("read", str(path)), path.open("rb") as file, open_tar(file, self.name) as tar:
-            for member in tar_members(tar, self.name):
-                key, extension = split_name(member.name)
-                if member.isdir() or why_skipped(member.name) is not None:
-                    continue
-                problem = None if member.isreg() else "it is not a regular file"
-                problem = problem or (None if extension else "its name has no extension")
-                if problem is not None:
-                    block.bad.append(BadRow(file=f"{self.name}/{member.name}", line=None, reason=problem))
-                    continue
-                if key != last:
-                    if last is not None:
-                        block.add(number, last, sample)
-                        if block.is_full():
-                            yield from block.take()
-                    last, sample = key, {}
-                    number += 1
-                if extension in sample or member.size > MAX_FILE_BYTES:
-                    reason = "it occurs twice in the sample" if extension in sample else "it is larger than 2 GiB"
-                    block.refuse(number, extension, reason)
-                    continue
-                with archive_errors(self.name):
-                    content = tar.extractfile(member)
-                    sample[extension] = b"" if content is None else content.read()
-        if last is not None:
-            block.add(number, last, sample)
+            files = _files_in(tar, self.name, block.refuse_file)
+            for number, (key, members) in enumerate(groupby(files, itemgetter(0)), start=1):
+                sample: dict[str, bytes] = {}
+                for _, extension, member in members:
+                    if extension in sample:
+                        block.refuse(number, extension, "it occurs twice in the sample")
+                    elif member.size > MAX_FILE_BYTES:
+                        block.refuse(number, extension, "it is larger than 2 GiB")
+                    else:
+                        sample[extension] = _read(tar, member, self.name)
+                block.add(number, key, sample)
+                if block.is_full():
+                    yield from block.take()
         if block.lines or block.bad:
             yield from block.take()
 
@@ -335,6 +326,10 @@ class _Block:
         self._keys: list[str] = []
         self._rows: list[dict[str, Any]] = []
         self._num_bytes = 0
+
+    def refuse_file(self, name: str, reason: str) -> None:
+        """Report a file that is no part of a sample."""
+        self.bad.append(BadRow(file=f"{self._part.name}/{name}", line=None, reason=reason))
 
     def refuse(self, number: int, column: str | None, reason: str) -> None:
         """Report the sample, which is then left out."""

@@ -11,7 +11,7 @@ import pytest
 
 from registry.errors import SourceError
 from registry.features import Tensor, Text
-from registry.intake import array_files
+from registry.intake import archives, array_files
 from registry.intake.array_files import open_arrays
 from registry.intake.listing import list_files
 from registry.intake.options import AddOptions
@@ -115,22 +115,17 @@ def test_dtypes_are_kept(tmp_path: Path, array: Any) -> None:
 def test_files_of_one_column_follow_each_other_in_bounded_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(array_files, "MAX_PART_BYTES", 8 * 3)
     monkeypatch.setattr(array_files, "MAX_BYTES", 8 * 2)
     for number, length in enumerate([4, 0, 2]):
         np.save(tmp_path / f"emb-{number:05}-of-00003.npy", np.arange(length) + 10 * number)
     source = opened(tmp_path)
-    assert [(part.name[:9], part.num_bytes) for part in source.parts] == [
-        ("emb-00000", 24),
-        ("emb-00000", 8),
-        ("emb-00002", 16),
-    ]
-    assert [list(rows.lines) for part in source.parts for rows in part.read()] == [[1, 2], [3], [4], [1, 2]]
+    assert [part.name[:9] for part in source.parts] == ["emb-00000", "emb-00002"]
+    assert [list(rows.lines) for part in source.parts for rows in part.read()] == [[1, 2], [3, 4], [1, 2]]
     assert tables(source)["train"].to_pydict() == {"emb": [0, 1, 2, 3, 20, 21]}
 
 
 def test_columns_in_several_files_are_aligned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(array_files, "MAX_PART_BYTES", 16 * 2)
+    monkeypatch.setattr(array_files, "MAX_BYTES", 16 * 2)
     for name, pieces in {"x": [range(3), range(3, 5)], "y": [range(1), range(1, 5)]}.items():
         for number, values in enumerate(pieces):
             np.save(tmp_path / f"{name}-{number}.npy", np.array(values))
@@ -187,3 +182,9 @@ def test_text_that_is_not_unicode(tmp_path: Path) -> None:
         "a.npy: values of the dtype <U1 cannot be stored: a value is not text: it has a number above that of the last "
         "character (in the 1 values from number 1 on)"
     )
+
+
+def test_arrays_that_expand_to_far_more_than_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "MAX_FREE_BYTES", 2**20)
+    np.savez_compressed(tmp_path / "a.npz", x=np.zeros(2**20))
+    assert error_of(tmp_path) == "a.npz expands to more than 200 times its size: a decompression bomb"

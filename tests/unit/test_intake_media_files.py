@@ -191,14 +191,11 @@ def test_globs_decide_over_folders(tmp_path: Path) -> None:
     assert source.files[-1] == FileUse(name="c/3.png", role="skipped", reason="no glob matches it", num_bytes=len(PNG))
 
 
-def test_parts_and_rows_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_parts, "MAX_PART_FILES", 4)
+def test_rows_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_parts, "MAX_BYTES", 3 * len(PNG))
-    source = images(tmp_path, {f"{number}.png": PNG for number in range(9)})
-    assert [part.name for part in source.parts] == ["0.png to 3.png", "4.png to 7.png", "8.png"]
-    assert [part.num_bytes for part in source.parts] == [4 * len(PNG), 4 * len(PNG), len(PNG)]
-    assert [rows.table.num_rows for rows in rows_of(source)] == [3, 1, 3, 1, 1]
-    assert [list(rows.lines) for rows in rows_of(source)] == [[1, 2, 3], [4], [1, 2, 3], [4], [1]]
+    source = images(tmp_path, {f"{number}.png": PNG for number in range(8)})
+    assert [part.name for part in source.parts] == ["0.png to 7.png"]
+    assert [list(rows.lines) for rows in rows_of(source)] == [[1, 2, 3], [4, 5, 6], [7, 8]]
 
 
 def test_metadata_of_parquet(tmp_path: Path) -> None:
