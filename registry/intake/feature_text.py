@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 import numpy as np
@@ -64,23 +64,6 @@ _ZONE = re.compile(r"[A-Za-z0-9_+:/-]+")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
-@dataclass(frozen=True, slots=True)
-class StoredTypes:
-    """The Arrow types of values that cannot be derived from the features of a version.
-
-    Attributes:
-        words: the Arrow types of times and of some bytes, by the path of the feature.
-        nullable: the paths in lists at which a value may be null; see ``value_types.nullable_paths``.
-    """
-
-    words: Mapping[str, str] = field(default_factory=dict)
-    nullable: frozenset[str] = frozenset()
-
-    def without(self, path: str) -> StoredTypes:
-        """Return the types of the values at ``path`` that are not null."""
-        return StoredTypes(self.words, self.nullable - {path})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
     """The type that a user requests for a column.
@@ -94,7 +77,6 @@ class Wish:
         classes: with the action ``classes``, the label of the previous version, whose classes keep their numbers.
         is_remembered: whether the type comes from the previous version. The column may then be missing.
         is_inferred: whether the previous addition inferred the type; values must then have it without a conversion.
-        stored: for a type of the previous version, the Arrow types that its features do not show.
     """
 
     text: str
@@ -105,7 +87,6 @@ class Wish:
     classes: ClassLabel | None = None
     is_remembered: bool = False
     is_inferred: bool = False
-    stored: StoredTypes = StoredTypes()
 
 
 def parse_feature(text: str) -> Wish:

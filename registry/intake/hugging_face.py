@@ -18,15 +18,16 @@ from registry.errors import RegistryError, SourceError, UsageError
 from registry.features import Audio, Feature, FeaturesDict
 from registry.features.containers import columns_of
 from registry.intake.object_tables import (
-    FEW_ROWS,
     FIRST_ROWS,
     check_columns,
     cut_table,
     cut_tables,
+    describe_table,
     is_a,
-    next_step,
     object_source,
     plain_table,
+    read_in_steps,
+    require_rows,
 )
 from registry.intake.source import MAX_BYTES, Rows, Source
 from registry.interop.dataset_card import HUGGING_FACE, KEPT
@@ -34,7 +35,6 @@ from registry.model import DatasetMetadata
 from registry.model.split import check_split_name
 from registry.shards.arrow_schema import declared_length, describe_sound, features_of_schema
 from registry.shards.arrow_values import import_pyarrow
-from registry.splits import counted
 
 KIND: Final = "hugging_face"
 
@@ -55,34 +55,17 @@ def open_dataset(given: Any) -> Source | None:
 
 
 def _open_dataset(dataset: Any) -> Source:
-    num_rows = len(dataset)
     names = check_columns(dataset.column_names)
-    if not num_rows:
-        raise SourceError("the Hugging Face Dataset has no rows", hint="Pass data with at least one row.")
+    summary = describe_table("Hugging Face Dataset", len(dataset), len(names))
     described = described_features(dataset.features.arrow_schema)
     by_arrow = dataset.with_format("arrow")
 
-    def block(start: int, stop: int) -> Any:
-        return plain_table(with_plain_files(by_arrow[start:stop], described, read_local))
+    def read(start: int, stop: int) -> Iterator[Rows]:
+        return cut_table(with_plain_files(by_arrow[start:stop], described, read_local), start)
 
-    first = block(0, 1)
-
-    def read() -> Iterator[Rows]:
-        start, step = 0, FEW_ROWS
-        while start < num_rows:
-            stop = min(start + step, num_rows)
-            table = block(start, stop)
-            yield from cut_table(table, start)
-            start, step = stop, next_step(step, table.nbytes // (stop - start))
-
+    first = next(read(0, 1)).table
     return object_source(
-        KIND,
-        summary=f"Hugging Face Dataset: {counted(num_rows, 'row')}, {counted(len(names), 'column')}",
-        columns=names,
-        read=read,
-        hints=hints_of(described, first),
-        metadata=DatasetMetadata(**described_texts(vars(dataset.info)), custom=kept_features(described)),
-        split=split_name(dataset.split),
+        KIND, summary, names, lambda: read_in_steps(len(dataset), read), **_described(dataset, described, first)
     )
 
 
@@ -105,21 +88,24 @@ def _open_iterable(dataset: Any) -> Source:
                 details={"row": count},
             ) from error
 
+    noun = "Hugging Face IterableDataset"
     first = next(tables(1), None)
-    if first is None or not first.num_rows:
-        raise SourceError("the Hugging Face IterableDataset has no rows", hint="Pass data with at least one row.")
+    require_rows(noun, first is not None and first.num_rows)
     batch_size = max(1, min(FIRST_ROWS, MAX_BYTES // max(first.nbytes, 1)))
-
     return object_source(
         KIND,
-        summary=f"Hugging Face IterableDataset: {counted(first.num_columns, 'column')}",
-        columns=tuple(first.column_names),
+        describe_table(noun, None, first.num_columns),
+        first.column_names,
+        lambda: cut_tables(tables(batch_size)),
         may_lack_columns=not described,
-        read=lambda: cut_tables(tables(batch_size)),
-        hints=hints_of(described, first),
-        metadata=DatasetMetadata(**described_texts(vars(dataset.info)), custom=kept_features(described)),
-        split=split_name(dataset.split),
+        **_described(dataset, described, first),
     )
+
+
+def _described(dataset: Any, described: Mapping[str, Any], first: Any) -> dict[str, Any]:
+    """What a dataset in memory says about itself, as ``object_source`` takes it. ``first`` are the first rows."""
+    metadata = DatasetMetadata(**described_texts(vars(dataset.info)), custom=kept_features(described))
+    return {"hints": hints_of(described, first), "metadata": metadata, "split": split_name(dataset.split)}
 
 
 _METADATA: Final = ("description", "citation", "homepage", "license")

@@ -38,6 +38,7 @@ from registry.intake.value_types import (
     ValueTypes,
     is_list,
     is_nullable,
+    nullable_paths,
     nullable_type,
     plain_type,
 )
@@ -78,7 +79,10 @@ class Inference:
         self._hints = dict(hints)
         self._wishes = {name: wish for name, wish in (wishes or {}).items() if not wish.is_inferred}
         self._before = {name: wish for name, wish in (wishes or {}).items() if wish.is_inferred}
-        self._nullable = frozenset().union(*{wish.stored.nullable for wish in (wishes or {}).values()})  # mostly one
+        types = {name: wish.arrow_type for name, wish in (wishes or {}).items() if wish.is_remembered}
+        self._nullable = {
+            path for name, kind in types.items() if kind is not None for path in nullable_paths(name, kind)
+        }
         self._columns: dict[str, _Column] = {}
         self._num_rows = 0
 
@@ -382,7 +386,7 @@ def _keep(column: ColumnSchema, wish: Wish, found: Any) -> ColumnSchema:
         common = common_picture(before, feature)
         is_wider = f"other sizes than {before.shape} of the version before"
         return replace(column, feature=common, reason=column.reason if common == before else is_wider)
-    feature, kind = keep_types(column.name, before, wish.stored, feature, column.arrow_type)
+    feature, kind = keep_types(before, wish.arrow_type, feature, column.arrow_type)
     if (feature, kind) == (column.feature, column.arrow_type):
         return column
     anew = describe_type(column)

@@ -13,6 +13,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -71,6 +72,30 @@ def object_source(
         metadata=metadata or DatasetMetadata(),
         split_reason="the split that the dataset names" if split else "one object without splits",
     )
+
+
+def describe_table(noun: str, num_rows: int | None, num_columns: int, about: str = "") -> str:
+    """The summary of a table. Raises SourceError if it has no rows; None if their number is unknown."""
+    require_rows(noun, num_rows is None or num_rows)
+    rows = "" if num_rows is None else f"{counted(num_rows, 'row')}, "
+    return f"{noun}: {rows}{counted(num_columns, 'column')}{about}"
+
+
+def require_rows(noun: str, has_rows: object) -> None:
+    """Refuse an object without rows. Raises SourceError."""
+    if not has_rows:
+        raise SourceError(f"the {noun} has no rows", hint="Pass data with at least one row.")
+
+
+def read_in_steps(num_rows: int, read: Callable[[int, int], Iterator[Rows]]) -> Iterator[Rows]:
+    """The rows of a table with random access. The size of the rows before decides how many ``read`` reads at once."""
+    start, step = 0, FEW_ROWS
+    while start < num_rows:
+        stop, num_bytes = min(start + step, num_rows), 0
+        for rows in read(start, stop):
+            num_bytes += rows.table.nbytes
+            yield rows
+        start, step = stop, next_step(step, num_bytes // (stop - start))
 
 
 def check_columns(names: Sequence[Any]) -> tuple[str, ...]:
@@ -154,32 +179,21 @@ _FAULTS: Final = (ArithmeticError, LookupError, TypeError, ValueError)
 """How pandas, polars and NumPy refuse a value or a type, besides Arrow's exceptions."""
 
 
-def _in_blocks(kind: str, summary: str, columns: Mapping[str, Column], num_rows: int, *, about: str = "") -> Source:
+def _in_blocks(kind: str, noun: str, columns: Mapping[str, Column], num_rows: int, *, about: str = "") -> Source:
     """The rows of a table with random access, in blocks that adapt to the size of its rows."""
-    if not num_rows:
-        raise SourceError(f"the {summary} has no rows", hint="Pass data with at least one row.")
+    summary = describe_table(noun, num_rows, len(columns), about)
 
     def convert(converter: ValueConverter, until: int) -> Iterator[Rows]:
-        start, step = 0, FEW_ROWS
-        while start < until:
-            stop = min(start + step, until)
-            num_bytes = 0
-            for rows in convert_block(columns, start, stop, converter, name="", lines=range(1, num_rows + 1)):
-                num_bytes += rows.table.nbytes
-                yield rows
-            start, step = stop, next_step(step, num_bytes // (stop - start))
+        lines = range(1, num_rows + 1)
+        return read_in_steps(
+            until, lambda start, stop: convert_block(columns, start, stop, converter, name="", lines=lines)
+        )
 
     converter = ValueConverter()
     for _ in convert(converter, min(FIRST_ROWS, num_rows)):  # finds images, and faults of whole columns
         pass
-    told = f"{summary}: {counted(num_rows, 'row')}, {counted(len(columns), 'column')}"
-    return object_source(
-        kind,
-        summary=f"{told}{about}",
-        columns=tuple(columns),
-        read=lambda: convert(ValueConverter(), num_rows),
-        hints=converter.hints(),
-    )
+    read = partial(convert, until=num_rows)
+    return object_source(kind, summary, tuple(columns), lambda: read(ValueConverter()), hints=converter.hints())
 
 
 def _open_pandas(frame: Any) -> Source:
@@ -348,16 +362,10 @@ def open_arrow(given: Any) -> Source | None:
     return _arrow_stream(given)
 
 
-def _arrow_table(table: Any, summary: str) -> Source:
+def _arrow_table(table: Any, noun: str) -> Source:
     plain = plain_table(table)
-    if not plain.num_rows:
-        raise SourceError(f"the {summary} has no rows", hint="Pass data with at least one row.")
-    return object_source(
-        "arrow",
-        summary=f"{summary}: {counted(plain.num_rows, 'row')}, {counted(plain.num_columns, 'column')}",
-        columns=tuple(plain.column_names),
-        read=lambda: cut_table(plain, 0),
-    )
+    summary = describe_table(noun, plain.num_rows, plain.num_columns)
+    return object_source("arrow", summary, plain.column_names, lambda: cut_table(plain, 0))
 
 
 def _arrow_stream(given: Any) -> Source:
@@ -367,33 +375,19 @@ def _arrow_stream(given: Any) -> Source:
     stream = given if isinstance(given, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(given)
     spool = Spool(cut_tables(iter(stream)), f"the {kind.__name__}")
     names = check_columns(stream.schema.names)
-    if next(spool.read(), None) is None:
-        raise SourceError(f"the {kind.__name__} has no rows", hint="Pass data with at least one row.")
-    about = "read once and kept in a temporary file"
-    return object_source(
-        "arrow",
-        summary=f"{kind.__module__.partition('.')[0]} {kind.__name__}: {counted(len(names), 'column')}, {about}",
-        columns=names,
-        read=spool.read,
-    )
+    require_rows(kind.__name__, next(spool.read(), None))
+    noun, about = f"{kind.__module__.partition('.')[0]} {kind.__name__}", ", read once and kept in a temporary file"
+    return object_source("arrow", describe_table(noun, None, len(names), about), names, spool.read)
 
 
 def _open_arrow_dataset(dataset: Any) -> Source:
     names = check_columns(dataset.schema.names)
-    num_rows = dataset.count_rows()
-    if not num_rows:
-        raise SourceError("the Arrow dataset has no rows", hint="Pass data with at least one row.")
 
     def read() -> Iterator[Rows]:
         # Without read-ahead: by default, Arrow keeps 16 batches of 131,072 rows of 4 files in memory.
         return cut_tables(dataset.to_batches(batch_size=MAX_ROWS, batch_readahead=1, fragment_readahead=1))
 
-    return object_source(
-        "arrow",
-        summary=f"Arrow dataset: {num_rows:,} rows, {counted(len(names), 'column')}",
-        columns=names,
-        read=read,
-    )
+    return object_source("arrow", describe_table("Arrow dataset", dataset.count_rows(), len(names)), names, read)
 
 
 def cut_tables(tables: Iterable[Any]) -> Iterator[Rows]:

@@ -39,6 +39,7 @@ from registry.intake.object_tables import (
     object_source,
     open_columns,
     open_table,
+    require_rows,
 )
 from registry.intake.options import AddOptions
 from registry.intake.python_values import ValueConverter, columns_of, convert_block, estimate_bytes
@@ -312,8 +313,7 @@ class _ObjectReader:
         self.texts = texts
         stream = self._numbered(self.rows)
         first = self._first_rows(stream)
-        if not first:
-            raise SourceError(f"the {self.name} has no rows", hint="Pass data with at least one row.")
+        require_rows(self.name, first)
         self.form, self.as_dict = _form_of(first[0], self.name)
         columns = check_columns(list(self.as_dict(first[0])))
         converter = ValueConverter(self.texts)
@@ -327,14 +327,8 @@ class _ObjectReader:
             about += "; read once and kept in a temporary file"
             rows = self._blocks(itertools.chain(first, stream), ValueConverter(self.texts))
             read = Spool(rows, f"the {self.name}").read
-        return object_source(
-            self.kind,
-            summary=about,
-            columns=columns,
-            may_lack_columns=True,
-            read=read,
-            hints=converter.hints() | self._label_hint(first),
-        )
+        hints = converter.hints() | self._label_hint(first)
+        return object_source(self.kind, about, columns, read, may_lack_columns=True, hints=hints)
 
     def _label_hint(self, first: Sequence[Any]) -> dict[str, Feature]:
         """A ClassLabel for the column ``label``, if the dataset has ``classes`` and its labels are their numbers."""

@@ -20,9 +20,18 @@ from registry.errors import FeatureError, SourceError, spell
 from registry.features import ClassLabel, Feature, FeaturesDict, Scalar, Tensor
 from registry.features import Sequence as SequenceFeature
 from registry.features.feature import TEXT
-from registry.intake.feature_text import StoredTypes, Wish, arrow_type_of, as_optional, parse_feature
+from registry.intake.feature_text import Wish, arrow_type_of, as_optional, leaf_types, parse_feature
 from registry.intake.schema import read_type, write_type
-from registry.intake.value_types import ValueTypes, conflict, is_list, is_nullable, name_type, nullable_type, plain_type
+from registry.intake.value_types import (
+    ValueTypes,
+    conflict,
+    is_list,
+    is_nullable,
+    name_type,
+    nullable_paths,
+    nullable_type,
+    plain_type,
+)
 from registry.intake.values import Place, quote, show_place
 from registry.shards.arrow_values import import_pyarrow
 
@@ -242,9 +251,7 @@ def remembered_wishes(features: FeaturesDict, custom: Mapping[str, Any]) -> dict
         return {}
     kinds, requested = custom.get("arrow_types"), _names(entry.get("requested"))
     words = {path: word for path, word in (kinds.items() if isinstance(kinds, Mapping) else ()) if _is_word(word)}
-    stored = StoredTypes(words, frozenset(_names(entry.get("nullable"))))
-    ends = ((path, end.start()) for path in (*words, *stored.nullable) for end in re.finditer(r"/|\[\]|$", path))
-    described = {path[:end] for path, end in ends}  # a name may contain slashes and brackets, too
+    nullable = frozenset(_names(entry.get("nullable")))
     lists, absent = _names(entry.get("null_as_empty")), entry.get("absent")
     wishes = {name: Wish(text="skip", action="skip", is_remembered=True) for name in _names(entry.get("skipped"))}
     for name, written in absent.items() if isinstance(absent, Mapping) else ():
@@ -260,64 +267,71 @@ def remembered_wishes(features: FeaturesDict, custom: Mapping[str, Any]) -> dict
         if isinstance(feature, ClassLabel) and not is_inferred:
             wishes[name] = Wish(text=AS_BEFORE, action="classes", classes=feature, is_remembered=True)
             continue
+        kind = _arrow_type(name, feature, words, nullable)
+        is_described = any(leaf_types(name, feature, kind)) or any(nullable_paths(name, kind))
         wishes[name] = Wish(
             text=AS_BEFORE,
             feature=feature,
-            arrow_type=_arrow_type(name, feature, stored) if name in described and not is_inferred else None,
+            arrow_type=kind if is_inferred or is_described else None,
             optional=name in lists or bool(getattr(feature, "optional", False)),
             is_remembered=True,
             is_inferred=is_inferred,
-            stored=stored,
         )
     return wishes
 
 
-def keep_types(path: str, before: Feature, stored: StoredTypes, feature: Feature, kind: Any) -> tuple[Feature, Any]:
+def keep_types(before: Feature, known: Any, feature: Feature, kind: Any) -> tuple[Feature, Any]:
     """The feature and the Arrow type of a column with the types of the version before.
 
     A nullable field of objects in lists that no object has any more is kept: it is null in all of them, and exports to
     JSON lines leave such a key out.
 
     Args:
-        path: the name of the column, or the path of a field, with ``[]`` for elements.
         before: its feature in the version before.
-        stored: what the features of that version do not tell.
+        known: its Arrow type in the version before.
         feature: the feature that its values have now. Its fields that are new are kept.
         kind: their Arrow type.
     """
     if is_nullable(kind):  # else a null is a fault of its row
         feature, kind = feature.feature, kind.value_type  # type: ignore[attr-defined]  # a Sequence
-    if path in stored.nullable and isinstance(before, SequenceFeature):
-        inner, value = keep_types(path, before.feature, stored.without(path), feature, kind)
+    if is_nullable(known) and isinstance(before, SequenceFeature):
+        inner, value = keep_types(before.feature, known.value_type, feature, kind)
         return SequenceFeature(inner), nullable_type(value)
     if type(before) is FeaturesDict and type(feature) is FeaturesDict:
         pairs = {
-            name: keep_types(f"{path}/{name}", before[name], stored, inner, kind.field(name).type)
+            name: keep_types(before[name], known.field(name).type, inner, kind.field(name).type)
             if name in before
             else (inner, kind.field(name).type)
             for name, inner in feature.items()
         }
         for name, inner in before.items():
-            if name not in feature and f"{path}/{name}" in stored.nullable:
-                pairs[name] = inner, _arrow_type(f"{path}/{name}", inner, stored)
+            if name not in feature and is_nullable(known.field(name).type):
+                pairs[name] = inner, known.field(name).type
         struct = import_pyarrow().struct([(name, inner_kind) for name, (_, inner_kind) in pairs.items()])
         return FeaturesDict({name: inner for name, (inner, _) in pairs.items()}), struct
     if isinstance(before, SequenceFeature) and isinstance(feature, SequenceFeature) and before.length == feature.length:
-        inner, value = keep_types(f"{path}[]", before.feature, stored, feature.feature, kind.value_type)
+        inner, value = keep_types(before.feature, known.value_type, feature.feature, kind.value_type)
         return SequenceFeature(inner, length=before.length), _list_type(value, [before.length])
-    return before, _arrow_type(path, before, stored)
+    return before, known
 
 
-def _arrow_type(path: str, feature: Feature, stored: StoredTypes) -> Any:
-    """The Arrow type of the values of ``feature`` in the version before."""
-    if path in stored.nullable and isinstance(feature, SequenceFeature):
-        return nullable_type(_arrow_type(path, feature.feature, stored.without(path)))
+def _arrow_type(path: str, feature: Feature, words: Mapping[str, str], nullable: frozenset[str]) -> Any:
+    """The Arrow type of the values of ``feature`` in the version before.
+
+    Args:
+        path: the name of the column, or the path of a field, with ``[]`` for elements.
+        feature: the feature.
+        words: the Arrow types of times and of some bytes, by the path of the feature.
+        nullable: the paths in lists at which a value may be null; see ``value_types.nullable_paths``.
+    """
+    if path in nullable and isinstance(feature, SequenceFeature):
+        return nullable_type(_arrow_type(path, feature.feature, words, nullable - {path}))
     if isinstance(feature, FeaturesDict):
-        fields = [(name, _arrow_type(f"{path}/{name}", inner, stored)) for name, inner in feature.items()]
+        fields = [(name, _arrow_type(f"{path}/{name}", inner, words, nullable)) for name, inner in feature.items()]
         return import_pyarrow().struct(fields)
     if isinstance(feature, SequenceFeature):
-        return _list_type(_arrow_type(f"{path}[]", feature.feature, stored), [feature.length])
-    word = stored.words.get(path) or stored.words.get(path.replace("[]", ""))  # the name of a column may end in []
+        return _list_type(_arrow_type(f"{path}[]", feature.feature, words, nullable), [feature.length])
+    word = words.get(path) or words.get(path.replace("[]", ""))  # the name of a column may end in []
     if isinstance(feature, Tensor) and word is not None:
         return _list_type(parse_feature(word).arrow_type, feature.shape)
     is_bytes = type(feature) is Tensor and feature.dtype == TEXT and not feature.shape
