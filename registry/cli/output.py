@@ -169,13 +169,12 @@ def _line_width(widths: Iterable[int], most: int) -> int:
     return sum(min(width, most) + 2 for width in widths) - 2
 
 
-def _print_fields(fields: Fields, *, most: int | None = None) -> None:
-    pairs = [(printable(name).replace("\n", " "), _cell(value)) for name, value in fields.values.items()]
+def _print_fields(fields: Fields) -> None:
+    pairs = [(name, _cell(value)) for name, value in fields.values.items()]
     width = max((len(name) for name, value in pairs if value), default=0)
     for name, value in pairs:
         for place, line in enumerate(value.splitlines()):
-            text = f"{'' if place else name:<{width}}  {line}"
-            print(text if most is None else cut_text(text, most))
+            print(f"{'' if place else name:<{width}}  {line}")
 
 
 def _print_table(table: Table) -> None:
@@ -192,8 +191,10 @@ def _print_table(table: Table) -> None:
         columns = terminal_columns()
         most = next((most for most in range(200, _LEAST_CELL, -1) if _line_width(widths, most) <= columns), 0)
         if not most:
-            for line in values:
-                _print_fields(Fields(dict(zip(table.columns, line, strict=True))), most=columns)
+            width = max(map(text_width, heads))
+            for row in cells[1:]:
+                for head, cell in zip(heads, row, strict=True):  # an empty text has its line, too
+                    print(cut_text(f"{_pad(head, width, False)}  {cell}".rstrip(), columns))
                 print()
             return
         cells = [[cut_text(cell, most) for cell in line] for line in cells]

@@ -80,15 +80,14 @@ class BadRows:
             lines.append(f"  and {self.count - len(lines):,} more")
         limit = f", and at most {self.allowed:,} may be skipped" if self.allowed else ""
         subject = "1 row or file" if self.count == 1 else f"{self.count:,} rows or files"
+        ways = self._explain_retype(columns) + self._explain_mixed()
         raise UnusableRowsError(
             "\n".join([f"{subject} cannot be used{limit}", *lines]),
             hint=(
-                f"Correct them, or leave them out: {spell('skip_bad', self.count)}"
+                f"Correct them, or leave them out: {spell('skip_bad', self.count)}{ways}"
                 if num_usable
-                else self._explain_types(columns)
-            )
-            + self._explain_retype(columns)
-            + self._explain_mixed(),
+                else self._explain_types(columns, ways)
+            ),
             details={
                 "num_bad": self.count,
                 "bad": [
@@ -114,8 +113,8 @@ class BadRows:
         column = next((re.split(r"\[\]|/", path)[0] for path in mixed if path), None)
         return "" if column is None else f". To keep the column as text: {spell('features', {column: 'Text'})}"
 
-    def _explain_types(self, columns: Sequence[ColumnSchema]) -> str:
-        """What to do if no row fits: the columns at fault can be kept as text, or as the bytes of files."""
+    def _explain_types(self, columns: Sequence[ColumnSchema], others: str) -> str:
+        """What to do if no row fits: keep the columns at fault as text, or as the bytes of files, or ``others``."""
         types = import_pyarrow().types
         ways = []
         for column in columns:
@@ -128,7 +127,9 @@ class BadRows:
             else:
                 form, word = "JSON text" if types.is_nested(column.arrow_type) else "text", "Text"
             ways.append(f"To keep the column as {form}: {spell('features', {column.name: word})}")
-        return ". ".join(["No row fits", *ways[:3]]) if ways else "No row fits. Check how the source is written."
+        if not ways and not others:
+            return "No row fits. Check how the source is written."
+        return ". ".join(["No row fits", *ways[:3]]) + others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,6 +124,14 @@ def test_a_table_fits_the_terminal(zoo: Cli, monkeypatch: pytest.MonkeyPatch) ->
         assert max(len(row) + sum(map(row.count, "数据集")) for row in rows) in (columns, columns - 1)
 
 
+def test_a_row_of_many_lines_names_the_columns_with_an_empty_text(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    with registry.connect() as catalog:
+        catalog.add([{"数据": "", **{f"column_{place}": place for place in range(9)}}], "wide")
+    lines = cli("head", "wide").out.splitlines()[2:]
+    assert lines[:2] == ["数据", "column_0  0"]
+
+
 def test_without_a_split_the_rows_are_those_of_train(zoo: Cli, workspace: Path) -> None:
     out = zoo("head", "zoo", "-n", "1", "--columns", "label").out
     assert out.splitlines()[0] == "zoo:1.0.0 train: 1 of 6 rows"

@@ -359,6 +359,12 @@ def test_a_file_without_a_usable_row_has_no_hint_to_leave_all_out(catalog: regis
     assert caught.value.hint == "No row fits. Check how the source is written."
 
 
+def test_the_hint_of_rows_with_mixed_lists_has_whole_sentences(catalog: registry.Catalog) -> None:
+    with pytest.raises(UnusableRowsError) as caught:
+        catalog.add([{"words": [1, "a"]}], "rows")
+    assert caught.value.hint == "No row fits. To keep the column as text: features={'words': 'Text'}"
+
+
 def test_unusable_rows_end_the_run_and_are_all_counted(catalog: registry.Catalog) -> None:
     bad = tuple(BadRow(file="x.csv", line=n, reason="expected 2 values, found 1") for n in range(1, 31))
     broken = source([("train", "x.csv", Table(PRICES, bad=bad))])
