@@ -262,7 +262,8 @@ def _where(present: npt.NDArray[np.bool_], test: Callable[[Any], Any]) -> Answer
     """``test`` of the rows whose values are ``present``: the data of other rows may be None."""
     result = np.zeros(present.size, np.bool_)
     rows = slice(None) if present.all() else present
-    result[rows] = test(rows)
+    with np.errstate(invalid="ignore"):  # comparing NaN in bfloat16 sets the flag, unlike in NumPy's own dtypes
+        result[rows] = test(rows)
     return result, present & ~result
 
 

@@ -144,6 +144,14 @@ def test_a_condition_matches_arrays(text: str, expected: list[bool]) -> None:
     assert set(condition.features) <= set(block)
 
 
+@pytest.mark.parametrize("sign", ["<", "<=", ">", ">="])
+def test_nan_in_bfloat16_is_compared_without_a_warning(sign: str) -> None:
+    features = FeaturesDict({"score": Tensor(shape=(), dtype="bfloat16", encoding="bytes")})
+    values = np.array([1, np.nan, 3], features["score"].dtype)
+    for text in (f"score {sign} 2", f"score {sign} score"):
+        assert not parse_condition(text, features, {}).matches({"score": values})[1]
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> Stored:
     return stored([20, 20, 7], str(tmp_path / "data"))
