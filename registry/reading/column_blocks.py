@@ -154,7 +154,7 @@ class KeptColumns:
         while start < stop:
             end = min(stop, (start // size + 1) * size)
             bounds = {
-                path: Bounds(least=block[0], greatest=block[1], num_missing=0, num_examples=size)
+                path: block
                 for path, column in columns.items()
                 if (block := column.blocks.bounds[start // size]) is not None
             }

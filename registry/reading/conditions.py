@@ -17,7 +17,6 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
@@ -73,22 +72,9 @@ Answers: TypeAlias = tuple[Any, Any]
 """Where a node is true and where it is false: two bool arrays; or whether it may be true, and may be false."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """What is known of the values of a column in a block of examples.
-
-    Attributes:
-        least: the least value as the column stores it (text as ``bytes``, a class or a date as a number), apart from
-            NaN and missing values; None if there is no other value. A smaller value is valid, too.
-        greatest: the greatest value, or a larger one.
-        num_missing: number of missing values.
-        num_examples: number of examples.
-    """
-
-    least: Any
-    greatest: Any
-    num_missing: int
-    num_examples: int
+Bounds: TypeAlias = tuple[Any, Any]
+"""The least and the greatest value of a column in a block, as the column stores them: text as ``bytes``, a class or a
+date as a number. NaN is left out, no value is missing, and the bounds may be wider than the values."""
 
 
 class Condition:
@@ -275,8 +261,6 @@ class _Ranges:
 
     def compare(self, column: _Column, sign: str, other: Any) -> Answers:
         columns = [column, other] if isinstance(other, _Column) else [column]
-        if any(map(self._is_missing, columns)):
-            return False, False
         (low, high), *more = map(self._range, columns)
         (least, greatest) = more[0] if more else (other, other)
         if low is None or least is None:
@@ -295,25 +279,19 @@ class _Ranges:
 
     def contain(self, column: _Column, items: tuple[Any, ...]) -> Answers:
         low, high = self._range(column)
-        if self._is_missing(column) or low is None:
-            return not self._is_missing(column), not self._is_missing(column)
+        if low is None:
+            return True, True
         return any(low <= item <= high for item in items), low != high or low not in items or column.is_float
 
     def lack(self, column: _Column) -> Answers:
-        bounds = self._bounds.get(column.path)
-        return bounds is None or bounds.num_missing > 0, not self._is_missing(column)
-
-    def _is_missing(self, column: _Column) -> bool:
-        """Whether every value is missing."""
-        bounds = self._bounds.get(column.path)
-        return bounds is not None and bounds.num_missing >= bounds.num_examples
+        return column.path not in self._bounds, True
 
     def _range(self, column: _Column) -> tuple[Any, Any]:
         """The bounds as values of the dtype, which NumPy compares as it compares the values; (None, None): unknown."""
-        bounds = self._bounds.get(column.path)
-        if bounds is None or bounds.least is None:
+        if column.path not in self._bounds:
             return None, None
-        return column.scalar(bounds.least)[()], column.scalar(bounds.greatest)[()]
+        least, greatest = self._bounds[column.path]
+        return column.scalar(least)[()], column.scalar(greatest)[()]
 
 
 class _Token(NamedTuple):

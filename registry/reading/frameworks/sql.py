@@ -221,7 +221,7 @@ def _may_pass(
             continue
         for index, (_, bounds) in enumerate(blocks):
             if name in bounds:
-                least, greatest = _scalars([bounds[name].least, bounds[name].greatest], kind)
+                least, greatest = _scalars(bounds[name], kind)
                 promises[index] &= ((field >= least) | field.is_null()) & ((field <= greatest) | field.is_null())
     files = pa.dataset.FileSystemDataset.from_paths(
         [str(index) for index in range(len(blocks))],  # nothing opens them
