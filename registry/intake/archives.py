@@ -18,6 +18,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Final
 
@@ -90,14 +91,9 @@ def extract(files: Files, names: Sequence[str]) -> Files:
         with storage_errors("read", str(path)), path.open("rb") as file:
             shard = _stem(name).rpartition("/")[2] if folders.count(inside) > 1 else ""
             _Extraction(folder, name, path, shard=shard).run(file)
-    result = list_folder(root, files.location)
-    return Files(
-        store=target,
-        names=result.names,
-        sizes=result.sizes,
-        location=files.location,
-        skipped=(*files.skipped, *result.skipped),
-        origins=files.origins,
+    inside = list_folder(root, files.location)
+    return replace(
+        files, store=target, names=inside.names, sizes=inside.sizes, skipped=(*files.skipped, *inside.skipped)
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from registry.errors import RegistryError, SourceError, UsageError
-from registry.features import Audio, Feature, FeaturesDict
+from registry.features import Audio, Feature
 from registry.features.containers import columns_of
 from registry.intake.object_tables import (
     FIRST_ROWS,
@@ -33,7 +33,14 @@ from registry.intake.source import MAX_BYTES, Rows, Source
 from registry.interop.dataset_card import HUGGING_FACE, KEPT
 from registry.model import DatasetMetadata
 from registry.model.split import check_split_name
-from registry.shards.arrow_schema import declared_length, describe_sound, features_of_schema
+from registry.shards.arrow_schema import (
+    declared_length,
+    describe_sound,
+    describe_sounds,
+    described_texts,
+    features_of_schema,
+    hugging_face_info,
+)
 from registry.shards.arrow_values import import_pyarrow
 
 KIND: Final = "hugging_face"
@@ -108,14 +115,6 @@ def _described(dataset: Any, described: Mapping[str, Any], first: Any) -> dict[s
     return {"hints": hints_of(described, first), "metadata": metadata, "split": split_name(dataset.split)}
 
 
-_METADATA: Final = ("description", "citation", "homepage", "license")
-
-
-def described_texts(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the texts that describe a dataset, such as its license, from the values of its ``DatasetInfo``."""
-    return {name: info[name] for name in _METADATA if isinstance(info.get(name), str)}
-
-
 def split_name(split: Any) -> str | None:
     """Return ``split`` if it is the name of a split; ``train+test`` and ``train[:10%]`` are not."""
     try:
@@ -134,11 +133,7 @@ PathReader = Callable[[str, str], bytes]
 
 def described_features(schema: Any) -> Mapping[str, Any]:
     """Return the description of each column in the metadata of a ``pyarrow.Schema``; empty if missing or unreadable."""
-    try:
-        document = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-        features = document["info"]["features"]
-    except (ValueError, RecursionError, KeyError, TypeError):
-        return {}
+    features = hugging_face_info(schema).get("features")
     return features if isinstance(features, dict) else {}
 
 
@@ -160,7 +155,6 @@ def hints_of(described: Mapping[str, Any], table: Any) -> dict[str, Feature]:
     Raises:
         PreparedFormatError: the description contradicts the type of its column.
     """
-    pa = import_pyarrow()
     names = [
         name
         for name in table.column_names
@@ -170,17 +164,15 @@ def hints_of(described: Mapping[str, Any], table: Any) -> dict[str, Feature]:
         return {}
     told = {"info": {"features": {name: described[name] for name in names}}}
     schema = table.select(names).schema.with_metadata({"huggingface": json.dumps(told)})
-    features = features_of_schema(schema)
+    features, descriptions = describe_sounds(schema)
     sounds: dict[str, Audio] = {}
     for column in columns_of(features):
-        description = _inside(described, column.names)
-        if description.get("_type") != "Audio":
+        if (description := descriptions.get(column.path)) is None:
             continue
         data = _first_value(table.column(column.names[0]).combine_chunks(), column.names[1:])
         if data is not None and (sound := describe_sound(data, description)) is not None:
             sounds[column.path] = sound
-    result: FeaturesDict = features_of_schema(pa.schema(schema), sounds=sounds)
-    return dict(result)
+    return dict(features_of_schema(schema, sounds=sounds))
 
 
 def with_plain_files(table: Any, described: Mapping[str, Any], read_path: PathReader) -> Any:
@@ -249,21 +241,6 @@ def _field(described: Any, name: str) -> Any:
     if inner is None and isinstance(described, Mapping) and isinstance(described.get("feature"), Mapping):
         return {**described, "feature": described["feature"].get(name)}
     return inner
-
-
-def _inside(described: Mapping[str, Any], names: tuple[str, ...]) -> Mapping[str, Any]:
-    """The description of the leaf at ``names``, below its lists."""
-    result: Any = described
-    for name in names:
-        while isinstance(result, list) or (isinstance(result, Mapping) and result.get("_type") in _LISTS):
-            result = _item(result)
-        result = result.get(name) if isinstance(result, Mapping) else None
-    while isinstance(result, list) or (isinstance(result, Mapping) and result.get("_type") in _LISTS):
-        result = _item(result)
-    return result if isinstance(result, Mapping) else {}
-
-
-_LISTS: Final = frozenset({"Sequence", "List", "LargeList"})
 
 
 def _plain(array: Any, described: Any, name: str, read_path: PathReader) -> Any:

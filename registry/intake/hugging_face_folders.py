@@ -44,7 +44,6 @@ from registry.intake.arrow_files import open_arrow
 from registry.intake.file_parts import combine_splits
 from registry.intake.hugging_face import (
     KIND,
-    described_texts,
     hints_of,
     kept_features,
     refuse_paths,
@@ -55,6 +54,7 @@ from registry.intake.kinds import KINDS, MEDIA, kind_of
 from registry.intake.options import AddOptions
 from registry.intake.source import Files, Rows, Source
 from registry.interop.dataset_card import CARD, describe_card, read_card, read_front_matter
+from registry.shards.arrow_schema import described_texts
 from registry.splits import counted
 from registry.storage.local import LocalStore
 

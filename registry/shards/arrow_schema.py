@@ -67,20 +67,16 @@ def features_of_schema(
 
 def metadata_of_schema(schema: Any) -> DatasetMetadata:
     """Description, citation, homepage and licence in Hugging Face's schema metadata."""
-    result = _hugging_face(schema)
-
-    def text(name: str) -> str:
-        return result[name] if isinstance(result.get(name), str) else ""
-
-    return DatasetMetadata(
-        description=text("description"),
-        citation=text("citation"),
-        homepage=text("homepage"),
-        license=text("license"),
-    )
+    return DatasetMetadata(**described_texts(hugging_face_info(schema)))
 
 
-def _hugging_face(schema: Any) -> Mapping[str, Any]:
+def described_texts(info: Mapping[str, Any]) -> dict[str, Any]:
+    """The texts about a dataset among the values of Hugging Face's ``DatasetInfo``."""
+    names = ("description", "citation", "homepage", "license")
+    return {name: info[name] for name in names if isinstance(info.get(name), str)}
+
+
+def hugging_face_info(schema: Any) -> Mapping[str, Any]:
     """Hugging Face's schema metadata; empty if it is missing or unreadable."""
     try:
         document = json.loads((schema.metadata or {}).get(_HUGGING_FACE, b"{}"))
@@ -88,6 +84,12 @@ def _hugging_face(schema: Any) -> Mapping[str, Any]:
         return {}
     info = document.get("info") if isinstance(document, dict) else None
     return info if isinstance(info, dict) else {}
+
+
+def describe_sounds(schema: Any) -> tuple[FeaturesDict, Mapping[str, Mapping[str, Any]]]:
+    """The features of a schema, and Hugging Face's description of each Audio by its path."""
+    reader = _SchemaReader(frozenset(), {}, frozenset())
+    return reader.read_schema(schema), reader.found_sounds
 
 
 class _SchemaReader:
@@ -99,7 +101,7 @@ class _SchemaReader:
         self._arrow = import_pyarrow()
 
     def read_schema(self, schema: Any) -> FeaturesDict:
-        told = _hugging_face(schema).get("features")
+        told = hugging_face_info(schema).get("features")
         hints = told if isinstance(told, Mapping) else {}
         names = Counter(schema.names)
         for name, count in names.items():
@@ -267,8 +269,7 @@ def detect_media(shard: RowGroupShard) -> Media:
         CorruptRecordError: the row cannot be read.
         StorageError: the file cannot be read.
     """
-    reader = _SchemaReader(frozenset(), {}, frozenset())
-    features, hints = reader.read_schema(shard.schema), reader.found_sounds
+    features, hints = describe_sounds(shard.schema)
     columns = [column for column in columns_of(features) if isinstance(column.leaf, Image) or column.path in hints]
     if not columns or not shard.filled_groups:
         return Media()
