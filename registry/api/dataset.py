@@ -544,7 +544,7 @@ class Dataset(SlicedVersion):
 
     @announces("exporting", "self")
     def export_tfds(self, data_dir: str | os.PathLike[str], *, progress: ProgressCallback | None = None) -> Exported:
-        """Write this version below ``data_dir`` in the layout of TFDS, so that TFDS can load it. It can be repeated.
+        """Write this version below ``data_dir`` in the layout of TFDS, so that TFDS can load it. Safe to repeat.
 
         Args:
             data_dir: path or URL of a folder, the ``data_dir`` of TFDS.

@@ -1,7 +1,7 @@
 """Changes to a catalog: the lifecycle of versions, aliases, experiments, and reservations of places.
 
-Published records never change. These calls change which version a reference gives and what its reader is told. Each
-reads its arguments, adds the actor, and passes them to the catalog protocol.
+Published records never change. These calls change which version a reference resolves to, and the notes that its
+readers see. Each call parses its arguments, adds the actor, and passes them to the catalog protocol.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ Uses: TypeAlias = Sequence[DatasetLike | Use]
 class Lifecycle:
     """``catalog.lifecycle``: promote, deprecate, yank and drop versions; protect datasets; choose the default config.
 
-    A method that changes a version takes its ``reference``, exact or an alias, and returns a ``Change``: the standing
-    of the dataset before and after, and in ``effects`` every reference that gives another answer. With
-    ``dry_run=True`` nothing is written, and the result is the same. Repeating a change changes nothing: then
-    ``Change.is_change`` is False.
+    A method that changes a version takes its ``reference``, an exact number or an alias, and returns a ``Change``: the
+    state of the dataset before and after and, in ``effects``, every reference whose resolution changes. With
+    ``dry_run=True``, the result is the same, but nothing is written. Repeating a change has no effect:
+    ``Change.is_change`` is then False.
 
     >>> change = catalog.lifecycle.yank("digits:1.0.0", reason="labels are shifted", dry_run=True)
     >>> for effect in change.effects[:2]:
@@ -63,8 +63,8 @@ class Lifecycle:
     digits -> refused: the canonical version 1.0.0 of digits is yanked: labels are shifted
     digits:*.*.* -> refused: no version '*.*.*' of digits can be read: 1.0.0 is yanked: labels are shifted
 
-    ``uses`` are references in use, from papers and configs: ``Change.use_effects`` are those that give another answer.
-    ``registry.api.read_uses`` reads them from a file.
+    ``uses`` are references in use, e.g. in papers and configs: ``Change.use_effects`` lists those whose resolution
+    changes. ``registry.api.read_uses`` reads them from a file.
     """
 
     def __init__(self, catalog: CatalogBackend, *, data_dir: str) -> None:
@@ -72,13 +72,13 @@ class Lifecycle:
         self._data_dir = data_dir
 
     def promote(self, reference: DatasetLike, *, dry_run: bool = False, uses: Uses = ()) -> Change:
-        """Make a version the canonical one, which a reference without a version gives.
+        """Make a version canonical: a reference without a version resolves to it.
 
-        If its name is protected with ``two_persons``, this only proposes it: ``Change.proposal`` waits until another
-        person calls ``approve``.
+        If its name is protected with ``two_persons``, the promotion is only proposed: ``Change.proposal`` waits until
+        another person calls ``approve``.
 
         Args:
-            reference: one version, exact or an alias.
+            reference: one version, by exact number or alias.
             dry_run: compute the change, and write nothing.
             uses: references in use, see the class.
 
@@ -86,12 +86,12 @@ class Lifecycle:
             NotFoundError: the dataset, config, version or alias does not exist.
             UsageError: ``reference`` has a wrong type or does not name one version.
             VersionWithdrawnError: the version is yanked or dropped.
-            CatalogPermissionError: it needs two persons, and nothing proves who proposes it.
+            CatalogPermissionError: the promotion needs two persons, and the caller's identity is not proven.
         """
         return self._catalog.lifecycle.promote(read_reference(reference), **_options(uses, dry_run=dry_run))
 
     def proposals(self, dataset: DatasetLike | None = None) -> tuple[Proposal, ...]:
-        """The changes of protected names that wait until another person approves them, oldest first.
+        """The changes to protected names that wait for the approval of another person, oldest first.
 
         Args:
             dataset: only those of ``name[/config]``.
@@ -102,29 +102,29 @@ class Lifecycle:
         return self._catalog.lifecycle.proposals(None if dataset is None else read_dataset(dataset).dataset)
 
     def approve(self, proposal_id: int, *, dry_run: bool = False) -> Proposal:
-        """Make the change that another person has proposed.
+        """Approve and make a change that another person proposed.
 
         Args:
             proposal_id: the id of the proposal, which ``proposals`` lists.
-            dry_run: only check that it may be made.
+            dry_run: only check that the change may be made.
 
         Raises:
-            NotFoundError: no such proposal waits.
-            ConflictError: what it is about has changed since it was made.
-            CatalogPermissionError: you made it, or nothing proves that you are another person.
+            NotFoundError: no pending proposal has this id.
+            ConflictError: the subject of the proposal has changed since the proposal was made.
+            CatalogPermissionError: you made the proposal, or your identity is not proven.
         """
         return self._catalog.lifecycle.approve(self._proposal(proposal_id), actor=log_actor(), dry_run=dry_run)
 
     def reject(self, proposal_id: int, *, reason: str = "", dry_run: bool = False) -> Proposal:
-        """End a proposal without its effect, e.g. to withdraw your own.
+        """Reject a proposal, or withdraw your own.
 
         Args:
             proposal_id: the id of the proposal, which ``proposals`` lists.
             reason: why, for the log.
-            dry_run: only find it.
+            dry_run: only look the proposal up.
 
         Raises:
-            NotFoundError: no such proposal waits.
+            NotFoundError: no pending proposal has this id.
         """
         proposal = self._proposal(proposal_id)
         return self._catalog.lifecycle.reject(proposal, reason, actor=log_actor(), dry_run=dry_run)
@@ -134,17 +134,17 @@ class Lifecycle:
             if proposal.id == proposal_id:
                 return proposal
         raise NotFoundError(
-            f"no proposal {proposal_id} waits: it was decided or replaced, has expired, or never existed",
-            hint="To see those that wait: registry proposal list",
+            f"no pending proposal {proposal_id}: it was decided or replaced, has expired, or never existed",
+            hint="To list the pending proposals: registry proposal list",
             details={"proposal": proposal_id},
         )
 
     def deprecate(self, reference: DatasetLike, *, reason: str, dry_run: bool = False, uses: Uses = ()) -> Change:
-        """Advise readers of a version to move on. It is found as before, with ``reason`` as a note.
+        """Advise readers to stop using a version. Look-ups still return it, with ``reason`` as a note.
 
         Args:
-            reference: one version, exact or an alias.
-            reason: what its readers are told, in a sentence or two.
+            reference: one version, by exact number or alias.
+            reason: the note for its readers, in a sentence or two.
             dry_run: compute the change, and write nothing.
             uses: references in use, see the class.
 
@@ -164,11 +164,11 @@ class Lifecycle:
         dry_run: bool = False,
         uses: Uses = (),
     ) -> Change:
-        """Withdraw a version: only its exact number or an alias still gives it, with a warning.
+        """Withdraw a version: only its exact number or an alias still resolves to it, with a warning.
 
         Args:
-            reference: one version, exact or an alias.
-            reason: what its readers are told, in a sentence or two.
+            reference: one version, by exact number or alias.
+            reason: the note for its readers, in a sentence or two.
             superseded_by: the version of the same config to use instead.
             dry_run: compute the change, and write nothing.
             uses: references in use, see the class.
@@ -186,7 +186,7 @@ class Lifecycle:
         """Hide a version from every look-up. Its number stays used, and its files stay until ``Catalog.remove``.
 
         Args:
-            reference: one version, exact or an alias.
+            reference: one version, by exact number or alias.
             reason: why, in a sentence or two.
             dry_run: compute the change, and write nothing.
             uses: references in use, see the class.
@@ -205,23 +205,23 @@ class Lifecycle:
         dry_run: bool = False,
         uses: Uses = (),
     ) -> Change:
-        """Undo ``deprecate``, ``yank`` or ``drop``: the version returns to its earlier state, by the event log.
+        """Undo ``deprecate``, ``yank`` or ``drop``: restore the earlier state of the version from the event log.
 
         Args:
-            action: what to undo.
-            reference: one version, exact or an alias.
+            action: the action to undo: ``deprecate``, ``yank`` or ``drop``.
+            reference: one version, by exact number or alias.
             dry_run: compute the change, and write nothing.
             uses: references in use, see the class.
 
         Raises:
             NotFoundError: the dataset, config, version or alias does not exist.
-            UsageError: ``action`` is something else, or ``reference`` has a wrong type or does not name one version.
+            UsageError: ``action`` is unknown, or ``reference`` has a wrong type or does not name one version.
             VersionWithdrawnError: a stronger action must be undone first.
             ShardMismatchError: files of a dropped version are missing or have another size; nothing is changed.
             StorageUnavailableError: the store of its files does not answer.
         """
         if action not in ("deprecate", "yank", "drop"):
-            raise UsageError(f"{action!r:.40} cannot be undone", hint="Undo deprecate, yank or drop.")
+            raise UsageError(f"{action!r:.40} cannot be undone", hint="Only deprecate, yank and drop can be undone.")
         wanted = read_reference(reference)
         if action == "drop":
             change = self._catalog.lifecycle.undo(action, wanted, actor=log_actor(), dry_run=True)
@@ -245,7 +245,7 @@ class Lifecycle:
             f"{reference} cannot be restored: {len(missing):,} of its {num_shards:,} files are missing or changed: "
             + ", ".join(missing[:_SHOWN])
             + (f" and {len(missing) - _SHOWN:,} more" if len(missing) > _SHOWN else ""),
-            hint=f"Put its files back into {store.url}, and try again. Nothing was changed.",
+            hint=f"Restore its files in {store.url}, and try again. Nothing was changed.",
             details={"folder": store.url, "files": missing[:100], "num_files": len(missing)},
         )
 
@@ -281,14 +281,14 @@ class Lifecycle:
     def protect(
         self, dataset: DatasetLike | None = None, *, two_persons: bool = False, dry_run: bool = False
     ) -> ProtectionChange:
-        """Let only ``promote`` move the canonical version: later publications leave it unchanged.
+        """Protect the canonical version: only ``promote`` can change it, and publications leave it unchanged.
 
-        A dataset whose first version is published after that has no canonical version until one is promoted.
+        A protected dataset without versions has no canonical version until one is promoted.
 
         Args:
             dataset: ``name/config``, ``name``, or None for every dataset.
-            two_persons: promotions, and the end of the protection, wait until another person approves them; a
-                protection that has this rule keeps it.
+            two_persons: promotions and the removal of the protection need the approval of another person. An existing
+                protection with this rule keeps it.
             dry_run: compute the change, and write nothing.
 
         Raises:
@@ -302,9 +302,9 @@ class Lifecycle:
             )
 
     def unprotect(self, dataset: DatasetLike | None = None, *, dry_run: bool = False) -> ProtectionChange:
-        """Undo ``protect``. What a wider scope protects stays protected: ``ProtectionChange.protected_by``.
+        """Undo ``protect``. A wider scope may still protect the name: see ``ProtectionChange.protected_by``.
 
-        If it was protected with ``two_persons``, this only proposes it: ``ProtectionChange.proposal``.
+        If it was protected with ``two_persons``, the removal is only proposed: see ``ProtectionChange.proposal``.
 
         Args:
             dataset: ``name/config``, ``name``, or None for every dataset.
@@ -339,7 +339,7 @@ class Lifecycle:
         for name in () if dry_run else dict.fromkeys(folders):
             from registry.prepared import write_default_config
 
-            # For readers of the folder without the catalog.
+            # TFDS reads the default config from this file, without the catalog.
             write_default_config(data, name, wanted.config if data.exists(f"{name}/{wanted.config}") else None)
         return change
 
@@ -373,12 +373,12 @@ class Aliases:
         reason: str = "",
         dry_run: bool = False,
     ) -> AliasChange:
-        """Point the alias ``name`` to the version that ``reference`` gives today. Repeating it changes nothing.
+        """Point the alias ``name`` to the version that ``reference`` resolves to now. Repeating it changes nothing.
 
         Args:
             name: the alias: a letter, then letters, digits, ``_``, ``.`` and ``-``.
             reference: a version of the dataset, in any form.
-            expect: the version that the alias must point to now, or ``"none"`` if it must not exist; None does not
+            expect: the version to which the alias must point now, or ``"none"`` if it must not exist. None skips the
                 check.
             reason: why, for the history of the alias.
             dry_run: compute the change, and write nothing.
@@ -403,11 +403,11 @@ class Aliases:
         reason: str = "",
         dry_run: bool = False,
     ) -> AliasChange:
-        """Remove an alias. Its history stays.
+        """Remove an alias. Its history is kept.
 
         Args:
             reference: the alias, ``name[/config]@alias``.
-            expect: the version that the alias must point to now; None does not check.
+            expect: the version to which the alias must point now. None skips the check.
             reason: why, for the history of the alias.
             dry_run: compute the change, and write nothing.
 
@@ -432,7 +432,7 @@ class Aliases:
         return self._calls.list(None if dataset is None else read_dataset(dataset).dataset)
 
     def history(self, reference: DatasetLike) -> tuple[AliasMove, ...]:
-        """Every move of an alias, the oldest first. The alias may have been removed since.
+        """Every move of an alias, oldest first. The alias may have been removed since.
 
         Args:
             reference: the alias, ``name[/config]@alias``.
@@ -452,8 +452,8 @@ def _expected(expect: str | Version | None) -> Expected:
 class Experiments:
     """``catalog.experiments``: flags that versions may override.
 
-    Every change is one transaction with one event, and repeating a change changes nothing. With ``dry_run=True`` the
-    result and the errors are the same, and nothing is written.
+    Every change is one transaction with one event, and repeating a change has no effect. With ``dry_run=True``, the
+    result and the errors are the same, but nothing is written.
     """
 
     def __init__(self, catalog: CatalogBackend) -> None:
@@ -490,12 +490,12 @@ class Experiments:
         Raises:
             UsageError: ``value`` is not a bool.
             ExperimentNotFoundError: the flag does not exist.
-            ConflictError: the flag is retired, so it stays on.
+            ConflictError: the flag is retired and therefore always on.
         """
         return self._catalog.experiments.set_default(name, value, actor=log_actor(), dry_run=dry_run)
 
     def retire(self, name: str, *, dry_run: bool = False) -> ExperimentChange:
-        """Switch a flag on for good: versions that are published from now on cannot override it.
+        """Switch a flag on permanently: versions that are published from now on cannot override it.
 
         Args:
             name: the flag.
@@ -503,7 +503,7 @@ class Experiments:
 
         Raises:
             ExperimentNotFoundError: the flag does not exist.
-            ConflictError: it is off by default, or versions that can be read switch it off; the message names them.
+            ConflictError: the flag is off by default, or readable versions switch it off; the message names them.
         """
         return self._catalog.experiments.retire(name, actor=log_actor(), dry_run=dry_run)
 
@@ -512,9 +512,9 @@ class Experiments:
 class Reservations:
     """``catalog.reservations``: the publishers that are writing to object stores.
 
-    A publisher reserves the place of a version in an object store before it writes a file there. The row that publishes
-    the version ends the reservation. A reservation that stays belongs to a publisher that was killed; its next run
-    continues there.
+    A publisher reserves the place of a version in an object store before it writes a file there. Publishing the version
+    ends the reservation. A reservation that remains belongs to a publisher that was killed; its next run continues
+    there.
     """
 
     def __init__(self, catalog: CatalogBackend, *, data_dir: str) -> None:
@@ -533,9 +533,9 @@ class Reservations:
         return self._catalog.reservations.list(None if dataset is None else read_dataset(dataset).dataset)
 
     def release(self, reference: DatasetLike, *, force: bool = False, dry_run: bool = False) -> tuple[Reservation, ...]:
-        """End the reservations of a version that belong to publishers killed on other machines.
+        """End the reservations of a version by publishers that were killed on other machines.
 
-        Their files stay; the next publisher finishes or removes them.
+        Their files are kept; the next publisher completes or removes them.
 
         Args:
             reference: exactly one version.

@@ -48,9 +48,9 @@ _INSTEAD: Final = {
     "builder_kwargs": 'Name config and version in the reference, e.g. "mnist/plain:3.0.1", and the folder as data_dir.',
     "download_and_prepare_kwargs": "Prepare the dataset first: registry build NAME, or registry import tfds DIR.",
     "as_dataset_kwargs": "Pass split, read_config, shuffle_files and the others to this function directly.",
-    "download_dir": "Builders find their own data: registry build NAME",
-    "download_config": "Builders find their own data: registry build NAME",
-    "deserialize_method": "For undecoded records use reader.records().",
+    "download_dir": "Builders fetch their own data: registry build NAME",
+    "download_config": "Builders fetch their own data: registry build NAME",
+    "deserialize_method": "Use reader.records() for undecoded records.",
 }
 
 
@@ -90,15 +90,15 @@ def load(
 
     Args:
         reference: ``name[/config][:request | @alias]``, a ``Reference``, ``Dataset`` or ``DatasetVersion``.
-        split: an expression, or a list, tuple or dict of expressions, also nested; the result has the same shape. None
-            gives a dict of all splits.
+        split: an expression, or a nested structure of lists, tuples and dicts of expressions; the result has the same
+            structure. None returns a dict of all splits.
         read_config: the order, see ``Dataset.read``.
         name: the reference, under the name that ``tfds.load`` uses.
         with_info: return the pair (data, info); info is ``Dataset.info``.
-        as_supervised: give tuples of input and target, as the version's supervised keys say.
-        shuffle_files: shuffle the files. Without a seed in ``read_config`` each read has another order.
-        batch_size: give batches of this many examples, as dicts (or tuples) of arrays. None gives single examples, -1
-            all examples at once.
+        as_supervised: return tuples of input and target, according to the version's supervised keys.
+        shuffle_files: shuffle the files. Without a seed in ``read_config``, each read has another order.
+        batch_size: return batches of this number of examples, as dicts (or tuples) of arrays. None returns single
+            examples, -1 all examples at once.
         slicing: see ``Dataset.resolve``.
         rounding: see ``Dataset.resolve``.
         at: look the reference up as of this moment, see ``Catalog.dataset``.
@@ -113,9 +113,9 @@ def load(
         as_dataset_kwargs: must be empty; the error says what to do instead.
 
     Returns:
-        For each expression a ``Reader``, with ``as_supervised`` a ``SupervisedReader``, with ``batch_size`` a
-        ``Batches``, or for -1 the arrays. Values are those of TFDS: a missing value of an optional feature is the
-        lowest number of its dtype, ``b""`` or False. ``Dataset.read`` gives None instead (see
+        For each expression a ``Reader``; with ``as_supervised``, a ``SupervisedReader``; with ``batch_size``, a
+        ``Batches`` or, for -1, the arrays. Values are those of TFDS: a missing value of an optional feature is the
+        lowest number of its dtype, ``b""`` or False. ``Dataset.read`` returns None instead (see
         ``Reader.missing_as_tfds``).
 
     Raises:
@@ -168,7 +168,7 @@ def read_tree(
     slicing: SlicingRule | str | None = None,
     rounding: str | None = None,
 ) -> Any:
-    """A reader for each expression in ``split``, in the same shape: the result of ``load``.
+    """A reader for each expression in ``split``, in the same structure: the result of ``load``.
 
     Without ``missing_as_tfds`` a missing value is None, as in TFDS's data sources.
     """
@@ -253,7 +253,7 @@ def open_catalog_for(
         return connect(data_dir=data_dir, create=create)
     if data_dir is not None:
         raise UsageError(
-            "catalog and data_dir exclude each other: an open catalog has its data_dir",
+            "catalog and data_dir cannot be combined: an open catalog already has a data directory",
             hint="Open the catalog with both: registry.connect(URL, data_dir=DIR).",
         )
     return catalog
@@ -275,7 +275,7 @@ def _check_format(dataset: Dataset, file_format: str | None) -> None:
     if file_format is not None and file_format != stored:
         raise UsageError(
             f"{dataset.reference} is stored as {stored}, not as {file_format}",
-            hint="Leave file_format out: a version has one format.",
+            hint="Leave out file_format: a version has only one format.",
             details={"file_format": file_format, "stored": stored},
         )
 
@@ -294,7 +294,7 @@ def _choose_view(
             hint=f"Leave as_supervised out. Its features are: {', '.join(dataset.features)}.",
         )
     if batch_size is not None:
-        hint = "None gives single examples, -1 all examples at once."
+        hint = "Pass None for single examples, or -1 for all examples at once."
         if batch_size == 0:
             raise UsageError("batch_size must be at least 1, not 0", hint=hint)
         batch_size = whole_number(batch_size, "batch_size", least=-1, hint=hint)
@@ -349,10 +349,10 @@ def apply_shuffle_files(dataset: Dataset, read_config: ReadConfig | None, *, shu
 
 
 def as_dataframe(dataset: Any, ds_info: Any = None) -> pd.DataFrame:
-    """The examples of a reader as a pandas DataFrame, one row for each example.
+    """Convert the examples of a reader to a pandas DataFrame, with one row per example.
 
     Args:
-        dataset: a ``Reader``, or a ``SupervisedReader``, which gives the columns of its features only.
+        dataset: a ``Reader``, or a ``SupervisedReader``, which has only the columns of its two features.
         ds_info: accepted for TFDS and ignored: a reader knows its features.
 
     Raises:
@@ -392,7 +392,7 @@ def add(
     progress: ProgressCallback | None = None,
     **options: Unpack[AddArguments],
 ) -> AddReport:
-    """Publish data that comes without a builder class: ``Catalog.add`` of the default catalog.
+    """Publish data that has no builder class: ``Catalog.add`` of the default catalog.
 
     >>> rows = [{"item": "apple", "price": 1.5}, {"item": "pear", "price": 2.0}]
     >>> report = registry.add(rows, "prices", catalog=catalog, dry_run=True)
@@ -447,26 +447,26 @@ def load_pin(
 ) -> PinFile:
     """Open a pin file. No catalog is opened.
 
-    It returns a ``PinFile``, because one file may hold several pins. A version that was yanked when it was pinned
-    gives a YankedVersionWarning.
+    Returns a ``PinFile``, because one file may contain several pins. A version that was yanked when it was pinned
+    causes a YankedVersionWarning.
 
         registry.load_pin("dataset.lock.yaml")["train"].read()
 
     Args:
         path: path or URL of the pin file.
-        data_dir: folder that holds the shards: a data directory, a version folder, or an unpacked bundle. None looks in
-            ``data`` next to the file, in ``$REGISTRY_DATA_DIR`` or the default data directory, and in the locations
-            that the pin names.
-        catalog: an open catalog. It adds warnings about versions that were yanked since, and the folders from which it
-            reads the versions. None uses no catalog.
-        fetch: allow requests to the locations that the pins name, URLs and folders of this machine. The author of the
+        data_dir: folder with the shards: a data directory, a version folder, or an unpacked bundle. None searches
+            ``data`` next to the file, ``$REGISTRY_DATA_DIR`` or the default data directory, and the locations that the
+            pin names.
+        catalog: an open catalog, which adds warnings about versions that were yanked since, and the folders from which
+            it reads the versions. None uses no catalog.
+        fetch: allow requests to the locations that the pins name: URLs and folders of this machine. The author of the
             file chose them, so the default is False. Addresses that are not public must be in ``allow_hosts``.
-        allow_hosts: allow requests to these: ``example.org``, ``example.org:8443``, an address or network
+        allow_hosts: allow requests to these hosts: ``example.org``, ``example.org:8443``, an address or network
             (``10.0.0.0/8``), a bucket (``s3://bucket``), a folder (``file:///data``). The comma-separated hosts of
             ``$REGISTRY_ALLOWED_HOSTS`` are always allowed.
 
     Raises:
-        PinFormatError: the file is not a pin file; the message has every fault with its key path.
+        PinFormatError: the file is not a pin file; the message lists every fault with its key path.
         PinChangedError: the file was edited.
         NotStoredError: the file does not exist.
         StorageError: the file cannot be read.

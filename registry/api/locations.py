@@ -42,7 +42,7 @@ CACHE_DIR_VARIABLE: Final = "REGISTRY_CACHE_DIR"
 CACHE_SHARED_VARIABLE: Final = "REGISTRY_CACHE_SHARED"
 CACHE_BYTES_VARIABLE: Final = "REGISTRY_CACHE_BYTES"
 TRUSTED_KEYS_VARIABLE: Final = "REGISTRY_TRUSTED_KEYS"
-"""Comma-separated public keys, as paths or lines of OpenSSH: one of them must have signed each site."""
+"""Comma-separated public keys, as paths or in OpenSSH format: one of them must have signed each site."""
 
 ALLOWED_HOSTS_VARIABLE: Final = "REGISTRY_ALLOWED_HOSTS"
 """Comma-separated hosts from which the files of any pin may be fetched."""
@@ -66,9 +66,9 @@ def catalog_url(url: str | os.PathLike[str] | None = None) -> str:
 
 @contextmanager
 def name_origin(url: str | os.PathLike[str] | None, *, given_by: str = "") -> Iterator[None]:
-    """Add to the hint of an error where the catalog's URL comes from: ``given_by``, a variable, or the default.
+    """Say in the hint of an error where the catalog's URL comes from: ``given_by``, a variable, or the default.
 
-    Nothing is added about a ``url`` that the caller passed itself.
+    Nothing is added if the caller itself passed the ``url``.
     """
     try:
         yield
@@ -76,14 +76,14 @@ def name_origin(url: str | os.PathLike[str] | None, *, given_by: str = "") -> It
         is_missing = isinstance(error, CatalogNotFoundError)
         first, last = "", ""
         if url is not None:
-            last = f"This path was given by {given_by}." if given_by and is_missing else ""
+            last = f"This path comes from {given_by}." if given_by and is_missing else ""
         elif read_variable(CATALOG_VARIABLE):
-            last = f"This catalog is named by the environment variable {CATALOG_VARIABLE}."
+            last = f"The environment variable {CATALOG_VARIABLE} names this catalog."
         elif is_missing:
-            # Who has no catalog yet mistyped nothing.
+            # A user without a catalog did not mistype its path.
             first = (
                 "This is the default catalog. Start with: registry quickstart (or: registry add SOURCE). "
-                f"Or name another with {spell('url')} or {CATALOG_VARIABLE}."
+                f"Or name another catalog with {spell('url')} or {CATALOG_VARIABLE}."
             )
         if first or last:
             error.rephrase(hint="\n".join(line for line in (first, error.hint, last) if line))
@@ -94,7 +94,7 @@ def named_data_folder(data_dir: str | os.PathLike[str] | None = None) -> str | N
     """The data directory that the caller or the environment names; None if neither does.
 
     Raises:
-        UsageError: the URL contains a password, or is mistyped.
+        UsageError: the URL contains a password, or is malformed.
     """
     if chosen := data_dir or read_variable(DATA_DIR_VARIABLE):
         from registry.storage import require_no_secrets, require_well_written
@@ -116,7 +116,7 @@ def data_folder(url: str, data_dir: str | os.PathLike[str] | None = None) -> str
 
 
 def default_data_folder(file: Path | None) -> str:
-    """The data directory that nobody named or recorded: beside the SQLite ``file``, or in the user's data folder."""
+    """The default data directory: next to the SQLite ``file``, or in the user's data folder."""
     return str((_user_folder() if file is None else file.parent) / "datasets")
 
 
@@ -126,14 +126,14 @@ def index_folder() -> str:
 
 
 def open_indexes() -> IndexFolder:
-    """The cache that readers share: offsets of records in files, and stamps of verified files."""
+    """The cache of record offsets and stamps of verified files, which readers share."""
     from registry.tfrecord import IndexFolder
 
     return IndexFolder(index_folder())
 
 
 def open_cache() -> FileCache | None:
-    """The cache of files of other machines; None if it is switched off, or if others can write to its folder.
+    """The cache of files from other machines, or None if it is switched off or others can write to its folder.
 
     Raises:
         UsageError: ``$REGISTRY_CACHE_BYTES`` is not a number of bytes.
@@ -143,10 +143,10 @@ def open_cache() -> FileCache | None:
 
 
 def cache() -> FileCache:
-    """The cache of files that are stored on other machines, which all processes of a user share.
+    """The cache of files from other machines, which all processes of a user share.
 
-    Its folder is ``$REGISTRY_CACHE_DIR``, else the user's cache folder; ``$REGISTRY_CACHE_BYTES`` limits its size. If
-    that is 0, the cache is switched off.
+    Its folder is ``$REGISTRY_CACHE_DIR``, else the user's cache folder. ``$REGISTRY_CACHE_BYTES`` limits its size; 0
+    switches the cache off.
 
     Raises:
         UsageError: ``$REGISTRY_CACHE_BYTES`` is not a number of bytes.
@@ -159,7 +159,7 @@ def cache() -> FileCache:
 
 
 def shared_folder() -> Path:
-    """The folder of what is kept of other machines. It can be deleted at any time."""
+    """The folder of cached data from other machines. It can be deleted at any time."""
     from registry.storage import expand_home
 
     chosen = read_variable(CACHE_DIR_VARIABLE)
@@ -167,8 +167,8 @@ def shared_folder() -> Path:
 
 
 def known_versions_folder() -> Path | None:
-    """The folder of what is known about versions of catalogs of other machines; None without a cache."""
-    folder = _cache_folder() if _is_shared() else shared_folder()  # what a token may see is for one user
+    """The folder of remembered versions of catalogs on other machines, or None without a cache."""
+    folder = _cache_folder() if _is_shared() else shared_folder()  # a token's view of a catalog is private to its user
     return None if open_cache() is None else folder / "catalogs"
 
 
@@ -178,7 +178,7 @@ def _is_shared() -> bool:
 
 
 def site_options(keys: Sequence[str | os.PathLike[str]]) -> SiteOptions:
-    """Where this client keeps what it knows about sites, and the keys that must have signed them, if there are any.
+    """Where this client stores its knowledge of sites, and the trusted keys that must have signed them, if any.
 
     Raises:
         UsageError, StorageError: a key is invalid, or its file cannot be read.
@@ -218,7 +218,7 @@ def logins() -> Logins:
 
 
 def team_settings() -> TeamSettings:
-    """What services that this user has logged in to set for their clients."""
+    """The client settings of the services that this user has logged in to."""
     from registry.api.team_settings import TeamSettings
 
     return TeamSettings(_user_folder(), read_variable(CATALOG_VARIABLE))
@@ -229,7 +229,7 @@ def _refresh_settings(url: str) -> None:
 
 
 def _team_default(variable: str) -> str:
-    """The default that the service of the team gives; most users have none, and load nothing for it."""
+    """The default from the team's service. For users without a service, nothing is loaded."""
     if variable not in _TEAM_VARIABLES:
         return ""
     file = _settings_file(os.environ.get("XDG_DATA_HOME", ""), os.environ.get("HOME", ""))
@@ -247,7 +247,7 @@ def _kept_default(variable: str, *_: object) -> str:
 
 @lru_cache
 def _settings_file(*_: str) -> str:
-    """The file of the team's settings, for these variables: each transaction of a catalog asks for its limits."""
+    """The file of the team's settings. Cached by variables, because each transaction of a catalog reads its limits."""
     return str(_user_folder() / "services" / "settings.json")
 
 
@@ -255,7 +255,7 @@ use_team_defaults(_team_default)
 
 
 def open_data(data_dir: str, *, catalog: CatalogBackend | None = None) -> Store:
-    """The data directory of a catalog; with ``catalog``, unfinished folders in it say to which one they belong."""
+    """Open a data directory. With ``catalog``, unfinished folders in it record the catalog that they belong to."""
     from registry.storage import open_store
 
     store = open_store(data_dir)
@@ -265,7 +265,7 @@ def open_data(data_dir: str, *, catalog: CatalogBackend | None = None) -> Store:
 
 
 def mirrors_of(data_dir: str, version: DatasetVersion) -> tuple[str, ...]:
-    """The paths and URLs of the folders that are read where ``open_version`` fails."""
+    """The paths and URLs of the folders that are read if ``open_version`` fails."""
     if len(version.locations) == 1:
         return ()
     from registry.storage import open_locations
@@ -274,10 +274,9 @@ def mirrors_of(data_dir: str, version: DatasetVersion) -> tuple[str, ...]:
 
 
 def open_version(data_dir: str, version: DatasetVersion) -> Store:
-    """The folder that holds the shards of ``version``: its first location.
+    """Open the folder of the shards of ``version``: its first location.
 
-    A version may have been imported in place, on this machine. If that folder is gone, its copy in ``data_dir`` is
-    read.
+    If the version was imported in place on this machine and that folder is gone, its copy in ``data_dir`` is read.
     """
     from registry.storage import open_location
 
@@ -367,7 +366,7 @@ def log_actor() -> str:
 
 
 def _cache_folder() -> Path:
-    """The folder of everything that is kept to save time. It can be deleted at any time."""
+    """The folder of all caches. It can be deleted at any time."""
     if chosen := read_variable(CACHE_VARIABLE):
         return Path(chosen)
     import platformdirs
@@ -376,7 +375,7 @@ def _cache_folder() -> Path:
 
 
 def _user_folder() -> Path:
-    """The user's data folder. A folder from before the distribution was renamed stays in use."""
+    """The user's data folder. If it exists under the distribution's former name, it remains in use."""
     import platformdirs
 
     folder, old = (Path(platformdirs.user_data_dir(name, appauthor=False)) for name in ("shardbook", _OLD_NAME))

@@ -1,8 +1,8 @@
 """Locks look-ups: every reference must name one version exactly, or be in a pin file.
 
 A reproducible result must not depend on what ``mnist:3.*`` means today. ``with registry.locked():`` locks a block,
-``$REGISTRY_LOCKED`` a whole program with all its threads, ``--locked`` one command. With a pin file every look-up is
-answered from its pins, without the catalog, and everything else is refused. ``Catalog.look_up`` asks ``current_lock``.
+``$REGISTRY_LOCKED`` a whole program with all its threads, and ``--locked`` one command. With a pin file, every look-up
+is answered from its pins, without the catalog, and anything else is refused. ``Catalog.look_up`` uses ``current_lock``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OFF: Final = frozenset({"", "0", "false", "no", "off"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:
-    """The condition on look-ups in a locked block: an exact reference or, with ``pins``, a pinned one."""
+    """The condition on look-ups in a locked block: the reference must be exact or, with ``pins``, pinned."""
 
     pins: PinFile | None = None
 
@@ -52,8 +52,8 @@ def locked(
 ) -> Iterator[Lock]:
     """Refuse every look-up in this block that does not name one version exactly, or is not in ``pins``.
 
-    Blocks nest, and apply to the task or thread that entered them. A thread that is started inside is not locked
-    unless it runs in a copy of the context (``contextvars.copy_context().run``). For a whole program set
+    Blocks nest, and apply to the task or thread that entered them. A thread that is started inside a block is not
+    locked unless it runs in a copy of the context (``contextvars.copy_context().run``). To lock a whole program, set
     ``$REGISTRY_LOCKED`` to 1.
 
         with registry.locked():
@@ -65,10 +65,10 @@ def locked(
             registry.load("mnist:3.*", split="test")          # LockedError, if that is not pinned
 
     Args:
-        pins: a pin file, or its path. A reference gives the pinned version that it allows, and only slices within its
+        pins: a pin file, or its path. A reference resolves to a matching pinned version, and only slices within its
             pinned records can be read. Datasets that were looked up before are not locked. ``$REGISTRY_LOCKED`` may
-            name a pin file, too.
-        data_dir: folder that holds the shards of the pins; see ``load_pin``.
+            also name a pin file.
+        data_dir: folder with the shards of the pins; see ``load_pin``.
         fetch: allow requests to locations that the pins name; see ``load_pin``.
         allow_hosts: allow requests to these hosts; see ``load_pin``.
 
@@ -77,8 +77,8 @@ def locked(
         PinFormatError, PinChangedError: the pin file is malformed, or was edited.
         UsageError: ``data_dir``, ``fetch`` or ``allow_hosts`` is given without ``pins``,
             or an allowed host is not a valid host, bucket or folder.
-        LockedError: at a look-up of a reference without a version, with a wildcard, a range or an alias, or without the
-            config of a dataset that has configs; or of one that is not pinned.
+        LockedError: a look-up in the block uses a reference without a version, with a wildcard, a range or an alias, or
+            without the config of a dataset that has configs; or, with ``pins``, a reference that is not pinned.
     """
     if pins is None and data_dir is not None:
         raise UsageError("data_dir needs a pin file: it is the folder of the pinned shards")
@@ -145,8 +145,8 @@ def _open_pins(
 
 
 def refuse_moving(reference: Reference, given: Reference | None, moment: datetime | None) -> LockedError:
-    """The error for a reference that is not exact. ``given`` is what it gives, or gave at ``moment``, or None."""
-    when = "Today it gives" if moment is None else f"At {describe_moment(moment)} it gave"
+    """The error for a reference that is not exact. ``given`` is the version it resolves to at ``moment``, or None."""
+    when = "Today it resolves to" if moment is None else f"At {describe_moment(moment)} it resolved to"
     return LockedError(
         f"{reference} does not name one version exactly, and look-ups are locked",
         hint=f"{when} {given}. Write that." if given else "Name one version, e.g. mnist:3.0.1 or mnist/plain:3.0.1.",

@@ -1,8 +1,8 @@
 """The access tokens of this user for services: in the variable REGISTRY_TOKEN, the system's keyring, or a private file.
 
-``registry login`` keeps a token. The file is ``services/tokens.json`` in the user's data folder, readable only by the
-user; it is used where no keyring is installed, or where the keyring is locked or fails. A token in the file is newer
-than one in the keyring: what the keyring takes is removed from the file.
+``registry login`` stores a token. The file is ``services/tokens.json`` in the user's data folder, readable only by the
+user. It is used if no keyring is installed, or if the keyring is locked or fails. A token in the file is newer than
+one in the keyring, because a token that is stored in the keyring is removed from the file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from registry.storage.faults import storage_errors
 from registry.storage.memory import make_private, read_own
 
 TOKEN_VARIABLE: Final = "REGISTRY_TOKEN"  # noqa: S105 (its name)
-"""The access token for the service that is opened, or that ``REGISTRY_CATALOG`` names; it goes before what is kept."""
+"""The access token for the opened service, or the one that ``REGISTRY_CATALOG`` names; overrides a stored token."""
 
 _SERVICE: Final = "shardbook"
 _MOST_BYTES: Final = 2**20
@@ -38,7 +38,7 @@ class Logins:
     """
 
     def __init__(self, folder: Path, usual: str = "") -> None:
-        """``folder`` is the user's data folder, and ``usual`` what ``REGISTRY_CATALOG`` names."""
+        """``folder`` is the user's data folder, and ``usual`` the value of ``REGISTRY_CATALOG``."""
         self.file = folder / "services" / "tokens.json"
         self._kept = PrivateFile(self.file, subject="access tokens")
         self._usual = usual
@@ -46,7 +46,7 @@ class Logins:
     def token(self, url: str) -> str | None:
         """The token for the service at ``url``, or None.
 
-        If ``REGISTRY_CATALOG`` names a catalog on the web, ``REGISTRY_TOKEN`` is for that server, and no other one.
+        If ``REGISTRY_CATALOG`` names a catalog on the web, ``REGISTRY_TOKEN`` is sent only to that server.
 
         Raises:
             UsageError: ``REGISTRY_TOKEN`` is not the text of a token, or ``REGISTRY_CATALOG`` does not parse.
@@ -62,7 +62,7 @@ class Logins:
         )
 
     def keep(self, url: str, token: str) -> str:
-        """Keep the token for the service at ``url``, instead of an earlier one; returns where.
+        """Store the token for the service at ``url``, replacing an earlier one, and return where it is stored.
 
         Raises:
             StorageError: the file cannot be written.
@@ -75,7 +75,7 @@ class Logins:
         """Delete the token for the service at ``url``.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: no token is stored for this URL.
             StorageError: the file cannot be written.
         """
 
@@ -87,23 +87,25 @@ class Logins:
 
         was_in_keyring = _in_keyring("write", delete)
         if not self._kept.change(url, None) and not was_in_keyring:
-            raise NotFoundError(f"no token is kept for {url}", hint="registry login keeps one.", details={"name": url})
+            raise NotFoundError(
+                f"no token is stored for {url}", hint="Store one: registry login URL", details={"name": url}
+            )
 
 
 class PrivateFile:
-    """A file of JSON that only this user can read: an object, of which processes change one entry at a time.
+    """A JSON file that only this user can read. It contains an object; processes change one entry at a time.
 
     Attributes:
         path: its path.
     """
 
     def __init__(self, path: Path, *, subject: str) -> None:
-        """``subject`` says what it keeps, for messages."""
+        """``subject`` names the content of the file in messages."""
         self.path = path
         self._subject = subject
 
     def load(self) -> dict[str, Any]:
-        """Its entries; none if it does not exist.
+        """The entries, which are empty if the file does not exist.
 
         Raises:
             StorageError: it cannot be read, or others can write to it.
@@ -118,19 +120,19 @@ class PrivateFile:
                 values = None
         if not isinstance(values, dict):
             raise StorageError(
-                f"{self.path}, which keeps {self._subject}, is damaged",
+                f"{self.path}, which contains {self._subject}, is damaged",
                 hint="Delete it, and log in again: registry login URL",
                 details={"path": str(self.path), "errno": None, "doing": "read"},
             )
         return values
 
     def change(self, name: str, value: Any) -> bool:
-        """Keep an entry, or remove it with None; whether there was one. Other processes wait meanwhile.
+        """Set an entry, or remove it with None, while other processes wait. Returns whether it existed before.
 
         Raises:
             StorageError: the file cannot be written.
         """
-        from registry.storage.local import LocalStore  # not to read a token
+        from registry.storage.local import LocalStore  # reading a token does not need it
 
         if value is None and not self.path.exists():
             return False
@@ -154,13 +156,13 @@ class PrivateFile:
 
 
 def log_in(url: str, token: str, logins: Logins) -> tuple[str, str]:
-    """Check a token with the service at ``url``, and keep it; returns where, and the URL as it is kept.
+    """Check a token with the service at ``url``, and store it. Returns where it is stored, and the normalized URL.
 
     Raises:
-        UsageError: the URL does not parse, or this is not the text of a token.
+        UsageError: the URL does not parse, or ``text`` is not the text of a token.
         CatalogRefusedError: the service does not accept the token.
-        CatalogUnavailableError, CatalogError: it does not answer, or is not a service.
-        StorageError: the token cannot be kept.
+        CatalogUnavailableError, CatalogError: the server does not answer, or is not a service.
+        StorageError: the token cannot be stored.
     """
     from registry.catalog.service import ServiceCatalog
 
@@ -177,7 +179,7 @@ def _server(url: str) -> tuple[str, str | None, int | None]:
 
 
 def _in_keyring(doing: str, call: Callable[[Any], Any]) -> Any:
-    """The result of a call of the keyring; None, with a warning, if it is locked or fails."""
+    """The result of a call to the keyring, or None, with a warning, if the keyring is locked or fails."""
     keyring = _keyring()
     if keyring is None:
         return None
@@ -191,7 +193,7 @@ def _in_keyring(doing: str, call: Callable[[Any], Any]) -> Any:
 
 
 def _keyring() -> Any:
-    """The keyring of the system; None if the package ``keyring`` is not installed, or has none to use."""
+    """The keyring of the system, or None if the package ``keyring`` is not installed or finds no keyring."""
     try:
         keyring: Any = import_module("keyring")
     except ImportError:

@@ -1,4 +1,4 @@
-"""``catalog.mirrors``: the places that hold the files of a version, proved by digest before they are recorded."""
+"""``catalog.mirrors``: the locations of the files of a version, verified by digest before they are recorded."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ if TYPE_CHECKING:  # numpy is loaded when files are compared
 _ADDING: Final = ("mirror-add", "relocate")
 """The events that record a location."""
 
-_SAME: Final = "Nothing would change: give two different places."
+_SAME: Final = "Nothing would change: name two different places."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Location:
-    """A place that holds the files of a version.
+    """A place where the files of a version are stored.
 
     Attributes:
-        location: as the catalog records it: a path below the data directory, an absolute path, or a URL.
-        url: its path or URL.
+        location: the place as the catalog records it: a path below the data directory, an absolute path, or a URL.
+        url: the complete path or URL.
         is_published: whether the version was published there.
         added_at: when the version was published there, or the location was recorded, in UTC.
-        added_by: who did that: the actor in the event log, which is a claim.
+        added_by: the actor of that change in the event log, which is a claim and not verified.
     """
 
     location: str
@@ -60,18 +60,18 @@ class Location:
 
 @typed_methods
 class Mirrors:
-    """``catalog.mirrors``: the places that hold the files of a version.
+    """``catalog.mirrors``: the locations of the files of a version.
 
-    A version is read from its first location. If that fails, or holds another file than the published one, the next one
-    is read, with a warning. A location is recorded only after every file there was compared with the catalog by sha256.
-    Every change is one transaction with its event, and the published row never changes.
+    A version is read from its first location. If that location fails, or has a file that differs from the published
+    one, the next location is read, with a warning. A location is recorded only after every file there was verified by
+    sha256. Every change is one transaction with its event, and the published row never changes.
 
     >>> [one.location for one in catalog.mirrors.list("digits")]
     ['digits/1.0.0']
     """
 
     def __init__(self, catalog: CatalogBackend, *, data_dir: str, is_recorded: bool) -> None:
-        """``data_dir`` is the one that the catalog records; if it records none, that of the client."""
+        """``data_dir`` is the directory that the catalog records or, if it records none, the client's."""
         self._catalog = catalog
         self._data_dir = data_dir
         self._is_recorded = is_recorded
@@ -88,7 +88,7 @@ class Mirrors:
         return self._locations(self._catalog.find(read_reference(reference)))
 
     def list_all(self) -> tuple[tuple[Reference, tuple[Location, ...]], ...]:
-        """The versions with more than one location, which are not dropped, and their locations as in ``list``."""
+        """The versions with more than one location that are not dropped, with their locations as in ``list``."""
         result = [
             self._published(version.reference)
             for version in self._catalog.sizes()
@@ -134,19 +134,19 @@ class Mirrors:
     ) -> LocationChange:
         """Record a folder with copies of a version's files as its last location. Adding it again changes nothing.
 
-        It may lack attachments, which readers find elsewhere; a warning counts those of columns.
+        The folder may lack attachments, which readers find elsewhere; a warning counts missing attached columns.
 
         Args:
             reference: the version, see ``Catalog.dataset``.
-            url: path or URL of the folder. Below the data directory it is recorded relative to it.
+            url: path or URL of the folder. A folder below the data directory is recorded relative to it.
             processes: the number of files that are hashed at the same time. None decides by their size.
             dry_run: compare the files, and record nothing.
             progress: called with a ``Progress``, in records.
 
         Raises:
             NotFoundError, VersionWithdrawnError: see ``Catalog.dataset``.
-            ShardMismatchError: a file there is missing, or is not the published one; each is named.
-            StorageUnavailableError: the place does not answer.
+            ShardMismatchError: files there are missing, or differ from the published ones; the message names each.
+            StorageUnavailableError: the store does not answer.
             UsageError: ``url`` contains a password or another secret, or ``reference`` has a wrong type.
         """
         version = self._catalog.find(read_reference(reference))
@@ -156,7 +156,7 @@ class Mirrors:
             if columns := [file for file in self._lacking(version, self._open(location)) if file.kind == "columns"]:
                 warn(
                     f"{self.locate(location)} lacks {counted(len(columns), 'file')} of the columns attached to "
-                    f"{version.reference}: to have them there, copy the hidden folder .attachments, too"
+                    f"{version.reference}: to have them there, also copy the hidden folder .attachments"
                 )
         return self._catalog.locations.add(version.reference, location, actor=log_actor(), dry_run=dry_run)
 
@@ -170,8 +170,8 @@ class Mirrors:
 
         Raises:
             NotFoundError: the version does not exist, or has no such location.
-            ConflictError: it is the only location.
-            ShardMismatchError: no other place has its attachments; each is named.
+            ConflictError: this is the only location.
+            ShardMismatchError: no other location has the version's attachments; the message names each.
             UsageError: ``reference`` has a wrong type.
         """
         version = self._catalog.find(read_reference(reference))
@@ -190,8 +190,8 @@ class Mirrors:
     ) -> tuple[LocationReport, ...]:
         """Compare the files at every location of a version with the catalog, by size and sha256.
 
-        Attachments are compared, too. Only in the folder of the data directory, all of them must be there;
-        ``num_lacking`` counts those that a mirror lacks.
+        Attachments are compared as well. All of them must be present in the data directory; mirrors may lack some,
+        which ``num_lacking`` counts.
 
         Args:
             reference: the version, see ``Catalog.dataset``.
@@ -228,7 +228,7 @@ class Mirrors:
         dry_run: bool = False,
         progress: ProgressCallback | None = None,
     ) -> LocationChange:
-        """Record that the folder of a version was moved: ``url`` takes the place of its first location.
+        """Record that the folder of a version was moved: ``url`` replaces its first location.
 
         If ``url`` is one of the mirrors, that mirror becomes the first location.
 
@@ -241,9 +241,9 @@ class Mirrors:
 
         Raises:
             NotFoundError, VersionWithdrawnError: see ``Catalog.dataset``.
-            ShardMismatchError: a file there is missing, or is not the published one; or an attachment that the
-                folder has would be lost; each is named.
-            StorageUnavailableError: the place does not answer.
+            ShardMismatchError: files there are missing, or differ from the published ones, or attachments would be
+                lost; the message names each.
+            StorageUnavailableError: the store does not answer.
             ConflictError: another call changed the locations meanwhile.
             UsageError: ``url`` contains a password or another secret, or ``reference`` has a wrong type.
         """
@@ -260,22 +260,22 @@ class Mirrors:
         dry_run: bool = False,
         progress: ProgressCallback | None = None,
     ) -> RelocationReport:
-        """Record that everything below a folder was moved: every location below ``old`` becomes the same below ``new``.
+        """Record that everything below a folder was moved: ``new`` replaces ``old`` at the start of every location.
 
-        A version that is refused does not stop the next. Relocating again changes nothing. Locations below the data
-        directory are recorded relative to it, and are compared as complete paths or URLs, too. If the whole directory
-        was moved, they need no change: ``Catalog.set_data_dir`` records the new one.
+        If a version is refused, the others are still relocated. Relocating again changes nothing. Locations below the
+        data directory are recorded relative to it, but are also compared as complete paths or URLs. If the whole data
+        directory was moved, they need no change: ``Catalog.set_data_dir`` records the new directory.
 
         Args:
             old: the path or URL that locations begin with.
-            new: the path or URL that takes its place.
+            new: the path or URL that replaces it.
             processes: the number of files that are hashed at the same time. None decides by their size.
             dry_run: compare the files, and record nothing.
             progress: called with a ``Progress``, in records; ``subject`` is the new location.
 
         Returns:
-            One result for each location below ``old``, in the order of publication. ``require_all()`` raises if one was
-            refused.
+            One result for each location below ``old``, in the order of publication. ``require_all()`` raises if a
+            location was refused.
 
         Raises:
             CatalogError: the catalog failed. Locations that were recorded before stay recorded.
@@ -283,7 +283,7 @@ class Mirrors:
         """
         befores, after = _spellings(old), _absolute(new)
         if after in befores:
-            raise UsageError(f"{after} is the old place and the new one", hint=_SAME)
+            raise UsageError(f"{after} is both the old place and the new one", hint=_SAME)
         result = []
         for reference, locations in (*self._catalog.locations.outside(), *self._inside(befores)):
             for location in locations:
@@ -306,7 +306,7 @@ class Mirrors:
         return RelocationReport(result)
 
     def _inside(self, befores: tuple[str, ...]) -> Iterator[tuple[Reference, tuple[str, ...]]]:
-        """The versions with locations below the data directory only, if those may be in one of ``befores``."""
+        """The versions that have only locations below the data directory, if those may be in one of ``befores``."""
         data = open_data(self._data_dir)
         top = data.url if data.local_root is None else str(data.local_root)
         if not any(_below(top, place) is not None or _below(place, top) is not None for place in befores):
@@ -334,7 +334,7 @@ class Mirrors:
     def _require_copy(
         self, version: DatasetVersion, location: str, *, processes: int | None, progress: ProgressCallback | None
     ) -> None:
-        """Refuse a place that does not hold exactly the published files."""
+        """Refuse a place that does not contain exactly the published files."""
         report = self._compare(version, self._open(location), processes=processes, progress=progress)
         first = self.locate(version.locations[0])
         report.raise_for_faults(
@@ -349,7 +349,7 @@ class Mirrors:
         attachments, data = self._catalog.attachments(version), open_data(self._data_dir)
         try:
             absent = {fault.filename for fault in find_faults(data, (before, home_of(version)), attachments)}
-        except StorageError:  # what cannot be read there is not lost by this change
+        except StorageError:  # files that cannot be read are not lost by this change
             return
         present = [attachment for attachment in attachments if attachment.place not in absent]
         places = [place for place in (*after, home_of(version, after)) if place != before]
@@ -357,7 +357,7 @@ class Mirrors:
             problems = "\n".join(f"  {fault.problem}" for fault in faults)
             raise ShardMismatchError(
                 f"without {self.locate(before)}, attachments of {version.reference} would be lost:\n{problems}",
-                hint=f"Copy these files, whose folder is hidden, to {self.locate(after[0])}\n"
+                hint=f"Copy these files, which are in a hidden folder, to {self.locate(after[0])}\n"
                 "Then run the same command again. Nothing was changed.",
                 details={"faults": [{"filename": fault.filename, "problem": fault.problem} for fault in faults]},
             )
@@ -407,7 +407,7 @@ class Mirrors:
         return open_location(open_data(self._data_dir), location)
 
     def locate(self, location: str) -> str:
-        """The path or URL of a location that is recorded as ``location``; the place is not opened.
+        """The path or URL of the recorded ``location``. The place is not opened.
 
         >>> catalog.mirrors.locate("s3://mirror/digits/1.0.0")
         's3://mirror/digits/1.0.0'
@@ -418,7 +418,7 @@ class Mirrors:
         return store.url if store.local_root is None else str(store.local_root)
 
     def _location_of(self, url: str | os.PathLike[str]) -> str:
-        """How the catalog records a place: relative to the recorded data directory if it is below it."""
+        """How the catalog records a place: relative to the recorded data directory if it is inside it."""
         place = _absolute(url)
         return self._relative(place) if self._is_recorded else place
 
@@ -428,7 +428,7 @@ class Mirrors:
         return rest.removeprefix("/") if rest else place
 
     def _meant(self, version: DatasetVersion, url: str | os.PathLike[str]) -> str:
-        """How the catalog records a place; the text of a present location, or of the first one, means that one."""
+        """How the catalog records a place. The text of a current location, or of the first one, means that location."""
         text = os.fspath(url)
         return text if text == version.location else self._known(version, url) or self._location_of(url)
 
@@ -451,7 +451,7 @@ def _absolute(url: str | os.PathLike[str]) -> str:
     """The path or URL of a folder that a caller named.
 
     Raises:
-        UsageError: it contains a password, which would be stored where others can read it.
+        UsageError: the URL contains a password, which would be stored where others can read it.
     """
     from registry.storage import open_store, require_no_secrets
 
@@ -460,7 +460,7 @@ def _absolute(url: str | os.PathLike[str]) -> str:
 
 
 def _spellings(url: str | os.PathLike[str]) -> tuple[str, ...]:
-    """The texts that locations in a folder may begin with: a link in the path may be gone since they were recorded."""
+    """The prefixes that locations in a folder may have: links in the path may have changed since they were recorded."""
     text = os.fspath(url)
     from registry.storage import expand_home
 
@@ -471,6 +471,6 @@ def _spellings(url: str | os.PathLike[str]) -> tuple[str, ...]:
 
 
 def _below(location: str, folder: str) -> str | None:
-    """The rest of a location in ``folder`` from its slash on, ``""`` for ``folder`` itself; None if it is outside."""
+    """The part of a location after ``folder``, from the slash on; ``""`` for ``folder`` itself; None if outside."""
     start = folder.rstrip("/")
     return location[len(start) :] if location == start or location.startswith(f"{start}/") else None

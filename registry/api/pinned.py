@@ -1,4 +1,4 @@
-"""Answers look-ups from a pin file: ``find_pinned`` gives the pinned version, ``PinFileSource`` is its source.
+"""Answers look-ups from a pin file: ``find_pinned`` finds the pinned version, and ``PinFileSource`` is its source.
 
 Only slices within the pinned records can be resolved and read.
 """
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 
 
 def find_pinned(pins: PinFile, reference: Reference, *, at: Moment | None = None) -> Dataset:
-    """The pinned version that a reference gives: the only one that it allows, or the one that was pinned for it.
+    """The pinned version that a reference resolves to: the only match, or the version that was pinned for it.
 
     Raises:
-        LockedError: the pins have no version that it allows, or several; or ``at`` is given.
+        LockedError: no version in the pins matches, or several do; or ``at`` is given.
     """
     if at is not None:
         raise LockedError(
             f"cannot look up {reference} as of {at}: look-ups are locked to a pin file, which does not record the past",
-            hint="Leave the moment out, or look it up outside the lock.",
+            hint="Leave out the moment, or do the look-up outside of the lock.",
             details={"reference": str(reference), "at": str(at)},
         )
     of_dataset = [
@@ -97,7 +97,7 @@ class PinFileSource:
         self.facts = self._joined.version
 
     def reasons(self, wanted: Reference) -> Reasons:  # noqa: ARG002 (the pins have this version)
-        """That look-ups are locked, and why the version was chosen when it was pinned."""
+        """A sentence that look-ups are locked, and the reasons why the version was chosen when it was pinned."""
         names, entry = ", ".join(pin.name for pin in self.pins), self.pins[0].entry
         locked = f"Look-ups are locked to a pin file, and its pins {names} have this version."
         considered = Considered(version=self.facts.version, status=VersionStatus(entry.status), verdict="pinned")
@@ -147,7 +147,7 @@ class PinFileSource:
         return explain(plan.instruction, self._layout, slicing=plan.slicing)
 
     def store(self) -> Store:
-        """The folder in which the files of the pins were found. It is searched for once."""
+        """The folder in which the files of the pins were found. It is searched for only once."""
         return self._store
 
     @cached_property
@@ -160,13 +160,13 @@ class PinFileSource:
         plan: Plan | None = None,
         config: ReadConfig | None = None,
     ) -> ReadableVersion:
-        """The files that a plan of pinned records needs; in the pinned order if the plan is that of a pin.
+        """The files that a plan of pinned records needs, in the pinned order if the plan is that of a pin.
 
         The first, the middle and the last record of every pin involved are compared with the pin.
 
         Raises:
             LockedError: several pins have this plan in different orders, and ``config`` is None.
-            RecordsMismatchError: the stored files hold other records than the pinned ones.
+            RecordsMismatchError: the stored files contain other records than the pinned ones.
         """
         if plan is None:
             return self._joined.readable
@@ -175,7 +175,7 @@ class PinFileSource:
             raise LockedError(
                 f"{self.facts.reference} {plan.expression} is pinned in several orders: "
                 f"{', '.join(pin.name for pin in own)}",
-                hint="Read the pin itself, registry.load_pin(FILE)[NAME].read(), or give a read_config.",
+                hint="Read the pin itself, registry.load_pin(FILE)[NAME].read(), or pass a read_config.",
                 details={"reference": str(self.facts.reference), "pins": [pin.name for pin in own]},
             )
         # The files of other pins need not exist.
@@ -198,7 +198,7 @@ class PinFileSource:
         if all_shards and not self._are_whole:
             raise LockedError(
                 f"{self.facts.reference} was found in a pin file that does not name every shard of the version",
-                hint="Do it outside the lock. To verify a pin: registry.load_pin(FILE)[NAME].verify()",
+                hint="Do this outside of the lock. To verify a pin: registry.load_pin(FILE)[NAME].verify()",
                 details={"reference": str(self.facts.reference), "split": split},
             )
         return shards_of(self._joined.entry, split)
@@ -214,12 +214,12 @@ class PinFileSource:
         """Nothing is written."""
 
     def attach(self, attachment: Attachment, content: bytes) -> None:
-        """Nothing: a pin file keeps what it pinned."""
+        """Do nothing: a pin file cannot have attachments."""
 
     def attach_columns(self, readable: ReadableVersion, *_: Any, **__: Any) -> ColumnsReport:
         raise UsageError(
-            f"{readable.facts.reference} was found in a pin file, to which nothing can be attached",
-            hint="Look it up in its catalog.",
+            f"{readable.facts.reference} comes from a pin file, to which nothing can be attached",
+            hint="Look the version up in its catalog.",
         )
 
     def attachment_faults(self) -> Iterator[ShardFault]:
@@ -229,7 +229,7 @@ class PinFileSource:
         return report.name_foreign(lambda _: {}, "Get the pinned files again: registry pin restore FILE")
 
     def remember(self, wanted: Reference) -> None:
-        """The pin file has the facts."""
+        """Do nothing: the pin file has the facts."""
 
     def is_default_config(self) -> bool:
         return False

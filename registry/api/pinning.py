@@ -71,10 +71,10 @@ class PinState:
 
     @property
     def correction(self) -> str | None:
-        """That the metadata was corrected since, or None. The pin keeps what it pinned."""
+        """A note that the metadata was corrected since it was pinned, or None. The pin itself does not change."""
         if not self.corrected:
             return None
-        return f"{self.reference} has another {' and '.join(self.corrected)} in the catalog than was pinned"
+        return f"the {' and '.join(self.corrected)} of {self.reference} changed in the catalog since it was pinned"
 
     @property
     def yank_note(self) -> str | None:
@@ -89,10 +89,10 @@ class PinAudit(PinState):
     """The state of a pin today.
 
     Attributes:
-        folder: path or URL of the folder that holds its files, or None.
-        missing: which files are missing, and which locations in the pin were not requested because nobody allowed them;
-            ``""`` if all files exist with their sizes.
-        today: the version that the request gives today, or None if it is the pinned one or look-ups are locked.
+        folder: path or URL of the folder with its files, or None.
+        missing: which files are missing, and which locations in the pin were not requested because they are not
+            allowed; ``""`` if all files exist and have the right size.
+        today: the version that the request resolves to today, or None if that is the pinned one or look-ups are locked.
     """
 
     folder: str | None
@@ -112,8 +112,8 @@ class PinMove:
     Attributes:
         pin: the pin.
         dataset: the version that it would move to.
-        diff: what differs between the two versions; None if nothing moves or they cannot be compared.
-        unseen: why they cannot be compared, or ``""``.
+        diff: the differences between the two versions; None if the pin does not move or they cannot be compared.
+        unseen: why the versions cannot be compared, or ``""``.
     """
 
     pin: Pin
@@ -123,7 +123,7 @@ class PinMove:
 
     @property
     def is_move(self) -> bool:
-        """Whether it is another version, or has other content."""
+        """Whether the pin would move to another version, or to other content."""
         digest = f"sha256:{self.dataset.facts.content_digest}"
         return (self.dataset.reference, digest) != (self.pin.reference, self.pin.entry.version_digest)
 
@@ -162,7 +162,7 @@ class CatalogPins:
         return tuple(map(self._audit, self.place(pins).values()))
 
     def place(self, pins: PinFile) -> PinFile:
-        """The same pins, whose files are also searched for in the folders from which this catalog reads the versions.
+        """The same pins, with the folders from which this catalog reads the versions added to the places to search.
 
         Args:
             pins: the file.
@@ -171,7 +171,7 @@ class CatalogPins:
         for pin in pins.values():
             try:
                 folders[folder_of(pin.entry)] = self._look_up(pin.reference).folder
-            except (NotFoundError, LockedError):  # a version that a lock answers has its folder already
+            except (NotFoundError, LockedError):  # under a lock, the version already has its folder
                 continue
         return pins.with_places(replace(pins.places, folders=folders))
 
@@ -185,13 +185,13 @@ class CatalogPins:
         show: int = 5,
         progress: ProgressCallback | None = None,
     ) -> tuple[PinMove, ...]:
-        """Find the versions that pins would move to, and what differs record by record. Nothing is written.
+        """Find the versions that pins would move to, and compare them record by record. Nothing is written.
 
         Args:
             pins: the file.
             names: names of the pins to move. Empty means all.
-            to: the version to move to, as for ``Catalog.dataset``, or a version request alone (``"2.*"``,
-                ``"@paper"``). None looks up the request of each pin again.
+            to: the version to move to, as in ``Catalog.dataset``, or only a version request (``"2.*"``, ``"@paper"``).
+                None looks up the request of each pin again.
             show: describe at most this many differing records of each split.
             progress: called with a ``Progress``, in records.
 
@@ -290,8 +290,8 @@ class CatalogPins:
         differences = citation.differences(next(iter(pins.values())).entry)
         if differences:
             raise RecordsMismatchError(
-                f"{citation}: the catalog has other records: {'; '.join(differences)}",
-                hint="Compare the text with the paper. If it is right, the paper cites another catalog.",
+                f"{citation}: the records in the catalog differ: {'; '.join(differences)}",
+                hint="Compare the text with the paper. If the text is right, the paper cites another catalog.",
                 details={"citation": str(citation), "differences": list(differences)},
             )
         return pins
@@ -318,7 +318,7 @@ class CatalogPins:
         state = standing.status(candidate).value
         version = self._backend.published(dataset.name, dataset.config, pin.version.version)
         if version is None or f"sha256:{version.content_digest}" != pin.entry.version_digest:
-            message = "the catalog has other content under this number than was pinned"
+            message = "the content under this number in the catalog differs from the pinned content"
             return described(state=state, message=message, is_withdrawn=True)
         message = candidate.described.partition(": ")[2]
         names = ("license", "citation")
@@ -386,7 +386,7 @@ def pin_dataset(
             if twice := [name for name in argument if name in named and str(named[name]) != str(argument[name])]:
                 raise UsageError(
                     f"two slices have the name {twice[0]!r}: {named[twice[0]]} and {argument[twice[0]]}",
-                    hint="Give each slice a name of its own, e.g. train='train[:80%]' test='train[80%:]'.",
+                    hint="Give each slice its own name, e.g. train='train[:80%]' test='train[80%:]'.",
                 )
             named |= argument
         else:
@@ -395,11 +395,11 @@ def pin_dataset(
             plan = dataset.resolve(split, slicing=slicing, rounding=rounding)
             if plans.setdefault(str(split), plan).instruction != plan.instruction:
                 raise UsageError(
-                    f"two slices have the text {split}, and round percentages in different ways",
+                    f"two slices have the text {split}, but round percentages differently",
                     hint="Pin them one after the other, with into=.",
                 )
     if not named and not texts:
-        raise UsageError("no slice to pin was given", hint='Name split expressions: pin("train[:80%]", "test").')
+        raise UsageError("no slices to pin", hint='Pass split expressions: pin("train[:80%]", "test").')
 
     chosen = choose_names(
         {name: str(expression) for name, expression in named.items()},
@@ -447,13 +447,13 @@ def _num_bytes(dataset: SlicedVersion, plans: Sequence[Plan]) -> int:
 
 
 def _source_of(dataset: SlicedVersion, plan: Plan, config: ReadConfig | None) -> PinSource:
-    """What a pin records of the version and of where it was found, with the features that were read."""
+    """The facts that a pin records about the version and its catalog, with the features that were read."""
     provenance = dataset.provenance
     return provenance.source.pin_source(provenance, provenance.source.readable(dataset.features, plan, config))
 
 
 def _taken_names(into: PinFile | None, reference: Reference, texts: Collection[str]) -> set[str]:
-    """The names of pins in a file that pin another version or another expression."""
+    """The names in a file that are taken by pins of another version or another expression."""
     if into is None:
         return set()
     return {pin.name for pin in into.values() if pin.reference != reference or pin.split not in texts}
@@ -462,7 +462,7 @@ def _taken_names(into: PinFile | None, reference: Reference, texts: Collection[s
 def _require_all(values: Sequence[Any], kind: type, name: str, *, hint: str) -> None:
     for value in values:
         if not isinstance(value, kind):
-            raise WrongTypeError(f"{name} must hold {kind.__name__} values, not {type(value).__name__}", hint=hint)
+            raise WrongTypeError(f"{name} must contain {kind.__name__} values, not {type(value).__name__}", hint=hint)
 
 
 def _target(pin: Pin, to: DatasetLike | None) -> Reference:

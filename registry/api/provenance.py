@@ -57,12 +57,12 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
 
 
 Reasons: TypeAlias = tuple[tuple[str, ...], tuple[Considered, ...]]
-"""Why a look-up gave a version, in sentences, and every version that it considered, the highest first."""
+"""Why a look-up returned a version, in sentences, and every version that it considered, highest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """How a version was looked up, and its state by that look-up.
+    """How a version was looked up, and its state according to that look-up.
 
     Attributes:
         source: where it was looked up: in a catalog or in a pin file.
@@ -71,7 +71,7 @@ class Provenance:
         status: the status of the version.
         notes: warnings for readers: that the version is experimental, deprecated or yanked.
         yank_note: the note of a yanked version, None for any other.
-        reasons: why the look-up gave this version; None if the source says so when it is asked.
+        reasons: why the look-up returned this version; None if the source computes it on request.
     """
 
     source: VersionSource
@@ -99,7 +99,7 @@ class Provenance:
 
     @classmethod
     def of_past(cls, source: CatalogSource, past: PastLookUp, moment: datetime) -> Provenance:
-        """The provenance of a version of a catalog at a moment. The notes say how its state changed since."""
+        """The provenance of a version of a catalog as of a moment. The notes say how its state changed since."""
         facts, now, when = source.facts, past.now, describe_moment(moment)
         candidate = _candidate(facts)
         trouble = describe_trouble(facts.reference, candidate, facts.canonical)
@@ -132,10 +132,10 @@ class VersionSource(Protocol):
         """``the catalog`` or ``the pin file``, for messages."""
 
     def reasons(self, wanted: Reference) -> Reasons:
-        """Why ``wanted`` gives this version."""
+        """Why ``wanted`` resolves to this version."""
 
     def protection(self, moment: datetime | None) -> str | None:
-        """What keeps publications from moving the canonical version; see ``Catalog.protection``."""
+        """The protection of the canonical version; see ``Catalog.protection``."""
 
     def flags(self) -> Mapping[str, bool]:
         """Every known experiment, and whether it is on in this version."""
@@ -147,7 +147,7 @@ class VersionSource(Protocol):
         """The plan of a split expression, with the reason for every bound."""
 
     def store(self) -> Store:
-        """The folder that holds the shards. It is searched for each time, because a copy may replace a moved folder."""
+        """The folder of the shards. It is searched for each time, because a copy may have replaced a moved folder."""
 
     def readable(
         self, features: FeaturesDict, plan: Plan | None = None, config: ReadConfig | None = None
@@ -165,24 +165,24 @@ class VersionSource(Protocol):
         """
 
     def attachments(self) -> tuple[Attachment, ...]:
-        """The files that are kept with the version and are not its shards."""
+        """The files, other than shards, that are stored with the version."""
 
     def read_attachment(self, attachment: Attachment) -> bytes:
-        """The bytes of one of ``attachments``, which were compared with its sha256."""
+        """The bytes of one of ``attachments``, verified by sha256."""
 
     def require_publisher(self) -> None:
-        """Check that ``attach`` may write, before the work for it is done.
+        """Check that ``attach`` may write, before any work is done.
 
         Raises:
             CatalogPermissionError: the database user lacks a right, or the catalog is read-only.
-            OtherDataDirectoryError: the catalog records another data directory than the one of this client.
+            OtherDataDirectoryError: the client's data directory is not the one that the catalog records.
         """
 
     def attach(self, attachment: Attachment, content: bytes) -> None:
-        """Attach a file to the version, if it is one of a catalog; a pin file stays as it is.
+        """Attach a file to a version of a catalog. For a version from a pin file, this does nothing.
 
         Raises:
-            ConflictError: it has another attachment of this kind and name.
+            ConflictError: the version has another attachment of this kind and name.
             StorageError: the file cannot be written.
         """
 
@@ -198,23 +198,23 @@ class VersionSource(Protocol):
 
         Raises:
             OtherDataDirectoryError: see ``require_publisher``.
-            UsageError: the version was found in a pin file.
+            UsageError: the version comes from a pin file.
         """
 
     def attachment_faults(self) -> Iterator[ShardFault]:
         """The fault of each attachment whose file is missing or differs."""
 
     def describe_foreign(self, report: VerifyReport) -> VerifyReport:
-        """``report``, which says of every file of other records what it is, and how to restore the published one."""
+        """Add to ``report`` what every foreign file is, and how to restore the published file."""
 
     def remember(self, wanted: Reference) -> None:
-        """Keep on this machine what is needed to look the version up again while the catalog cannot be reached."""
+        """Remember on this machine what a look-up of the version needs while the catalog cannot be reached."""
 
     def is_default_config(self) -> bool:
         """Whether a reference without a config means the config of this version."""
 
     def pin_source(self, provenance: Provenance, readable: ReadableVersion) -> PinSource:
-        """What a pin of slices of ``readable`` records about the version."""
+        """The facts that a pin of slices of ``readable`` records about the version."""
 
     def pin_places(self) -> Places:
         """The places to search for the files of its pins."""
@@ -240,7 +240,7 @@ class CatalogSource:
     look_up: Callable[..., Any] | None = None
 
     def reasons(self, wanted: Reference) -> Reasons:
-        """The choice now, and a note if the reference would give another version by now."""
+        """Explain the choice as of now, with a note if the reference now resolves to another version."""
         facts = self.facts
         try:
             choice = choose(self.backend.standing(facts.name, facts.config), wanted)
@@ -252,11 +252,11 @@ class CatalogSource:
             return (sentence,), (considered,)
         sentences = choice.sentences
         if choice.version != facts.version:
-            sentences += (f"That is the answer now. When it was looked up, {wanted} gave {facts.version}.",)
+            sentences += (f"This is the answer now. When it was looked up, {wanted} resolved to {facts.version}.",)
         return sentences, choice.considered
 
     def protection(self, moment: datetime | None) -> str | None:
-        """What protects the config, now or at the moment of the look-up; None for a version that was recalled."""
+        """The protection of the config, now or at the moment of the look-up; None for a remembered version."""
         try:
             return self.backend.configs.protection(self.facts.name, self.facts.config, at=moment)
         except CatalogUnavailableError:
@@ -265,7 +265,7 @@ class CatalogSource:
             return None
 
     def flags(self) -> Mapping[str, bool]:
-        """Every experiment; those that the version overrides if it was recalled: only the catalog has the others."""
+        """Every experiment or, for a remembered version, only those that it overrides: the catalog has the others."""
         try:
             return self.backend.experiments.of_version(self.facts)
         except CatalogUnavailableError:
@@ -299,7 +299,7 @@ class CatalogSource:
         plan: Plan | None = None,  # noqa: ARG002 (the same for every slice: each file is proved when it is opened)
         config: ReadConfig | None = None,  # noqa: ARG002 (the same)
     ) -> ReadableVersion:
-        """The version in its folder. Every file is compared with its record in the catalog before it is read."""
+        """The version in its folder. Every file is verified against the catalog before it is read."""
         from registry.reading import AttachedColumns, FileProof, make_readable
 
         facts = self.facts
@@ -321,7 +321,7 @@ class CatalogSource:
     def _attachments_in_folders(self) -> tuple[tuple[Attachment, ...], tuple[Store, ...]]:
         from registry.publishing.attachments import attachment_folders
 
-        if self._is_recalled():  # a reader does not wait again for a catalog that does not answer
+        if self._is_recalled():  # do not wait again for a catalog that does not answer
             return (), ()
         data = open_data(self.directory.require_for(self.facts))
         return self.attachments(), tuple(attachment_folders(data, self.facts))
@@ -338,7 +338,7 @@ class CatalogSource:
         return load_shards(self.backend.shards, self.facts, split)
 
     def attachments(self) -> tuple[Attachment, ...]:
-        """See ``VersionSource``; none for a version that was recalled: only the catalog knows them."""
+        """See ``VersionSource``. Empty for a remembered version: only the catalog knows its attachments."""
         try:
             return self.backend.attachments(self.facts)
         except CatalogUnavailableError:
@@ -392,7 +392,7 @@ class CatalogSource:
             backend.remember(wanted, self.facts)
 
     def describe_foreign(self, report: VerifyReport) -> VerifyReport:
-        """``report`` with the shards of all versions of the dataset that have the digests of its foreign files."""
+        """``report``, with foreign files identified as shards of other versions of the dataset, by their digests."""
         return report.name_foreign(self._describe_shards, self._recovery())
 
     def _describe_shards(self, digests: Collection[str]) -> Mapping[str, str]:
@@ -407,10 +407,10 @@ class CatalogSource:
         }
 
     def _recovery(self) -> str:
-        """How to restore the files of this version if those of another publication are in their place."""
+        """How to restore the files of this version if files of another publication are in their place."""
         if self.facts.is_elsewhere:
             where = self.facts.locations[0]
-            return f"This version was imported in place. Put its files back from a copy: {where}"
+            return f"This version was imported in place. Restore its files from a copy: {where}"
         from registry.building import list_builders
 
         facts, data_dir = self.facts, self.directory.path
@@ -420,12 +420,12 @@ class CatalogSource:
         ]
         folder = shlex.quote(mirrors[0]) if mirrors else "FOLDER"
         ways = [f"from {'its mirror' if mirrors else 'a copy of its folder'}: registry publish {folder}"]
-        # By the name that the dataset had when its folder was made.
+        # Uses the name that the dataset had when its folder was made.
         name = facts.name if is_absolute(facts.location) else facts.location.partition("/")[0]
         made = replace(facts.reference, name=name)
         if name in list_builders():
             ways.insert(0, f"with its builder: registry build {made} --rebuild")
-        else:  # of `registry add`, for example, which publishes nothing if the version is there
+        else:  # e.g. `registry add`, which publishes nothing if the version exists, so another catalog is needed
             ways.append(
                 f"from the same source: registry add SOURCE --as {made.dataset} --number {facts.version} "
                 "--catalog new.db --data-dir NEW, then: registry publish "
@@ -433,7 +433,7 @@ class CatalogSource:
             )
         lines = "".join(f"\n  {way}" for way in ways)
         return (
-            "Files that were not published are among those of this version. To restore its own, which moves them aside:"
+            "The folder of this version contains foreign files. To restore its own files, and move foreign ones aside:"
             + lines
         )
 
@@ -474,7 +474,7 @@ class CatalogSource:
         if not moves:
             return None
         move = moves[-1]
-        # In a pin file an actor is one line of text. In the log it is any text that REGISTRY_ACTOR held.
+        # In a pin file an actor is one line of text. In the log it is any text that REGISTRY_ACTOR contained.
         actor = " ".join(printable(move.actor).split())[:1000] or "unknown"
         return AliasEntry(name=provenance.wanted.alias, set_at=move.at.isoformat(), set_by=actor, message=move.message)
 
@@ -493,7 +493,7 @@ class CatalogSource:
 
 
 def _candidate(facts: DatasetVersion) -> Candidate:
-    """The version as the choice of a look-up sees it."""
+    """The version as a candidate of a look-up."""
     return Candidate(
         version=facts.version, state=facts.state, message=facts.state_message, superseded_by=facts.superseded_by
     )

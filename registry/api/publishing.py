@@ -1,6 +1,7 @@
 """The methods of ``Catalog`` that add versions: build, publish a prepared folder, and import other tools' folders.
 
-Each reads its arguments and hands a ``Target`` to ``registry.publishing``, which verifies, proves and writes the row.
+Each parses its arguments and passes a ``Target`` to ``registry.publishing``, which verifies the files, proves the
+number and writes the row.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Publishing:
 
     @property
     def data_dir(self) -> str:
-        """Path or URL of the data directory that this client uses: the named, the recorded, or the default one."""
+        """Path or URL of the data directory that this client uses: its own choice, the recorded one, or the default."""
         return self.directory.path
 
     @announces("building", "reference")
@@ -78,12 +79,12 @@ class Publishing:
     ) -> Publication:
         """Run a builder and publish the version that it makes.
 
-        A published version is not built again unless its folder is missing here or ``rebuild`` is True. Other content
-        under the same number is refused, and so is a version that was added, imported or published from a folder. If a
-        build died after its folder was complete and before the row was written, the next build of the same content
-        publishes that folder.
+        A published version is not built again unless its folder is missing on this machine or ``rebuild`` is True.
+        Other content under the same number is refused, and so is a version that was added, imported or published from a
+        folder. If a build died between the completion of its folder and the write of its row, the next build of the
+        same content publishes that folder.
 
-        The builder's ``version`` knows the defaults of the catalog's experiments. A version that is built again knows
+        The builder's ``version`` has the defaults of the catalog's experiments. When a version is built again, it has
         the defaults that it was published with.
 
         Args:
@@ -91,20 +92,20 @@ class Publishing:
                 code, ``package.module:Class[/config][:request]``; or a builder class or instance; or a ``Reference``,
                 ``Dataset`` or ``DatasetVersion``, which is built by the installed builder of that name.
             processes: number of processes that encode examples, and decode them to prove the number. None starts one
-                for each core once a dataset is large.
+                for each core if the dataset is large.
             num_shards: number of shards of each split. None decides by size and count, as TFDS does.
             rebuild: build even if the version is published.
-            promote: make it the canonical version, or not. None does so if it is the builder's own canonical version,
-                is at least as high as the catalog's, and nothing protects the dataset
+            promote: True makes it the canonical version, False does not. None promotes it if it is the builder's own
+                canonical version, is at least as high as the catalog's, and the dataset is not protected
                 (``catalog.lifecycle.protect``).
-            progress: called with a ``Progress``, in records: each split is ``encoding``, then ``writing``; then all
-                shards are ``verifying``. If ``data_dir`` is an object store, they are then ``uploading``, in bytes.
-            description: text for people, instead of that of the builder. ``describe`` corrects it later.
+            progress: called with a ``Progress``. The phases are ``encoding`` and ``writing`` of each split and
+                ``verifying`` of all shards, in records, and for an object store ``uploading`` of shards, in bytes.
+            description: text for people, replacing the builder's description. ``describe`` corrects it later.
             license: an SPDX licence expression, such as ``CC-BY-4.0``.
             citation: usually BibTeX.
             homepage: a URL.
             tags: tags to add to those of the builder.
-            supervised: the features that are input and target, such as ``["image", "label"]``.
+            supervised: the names of the input and target features, such as ``["image", "label"]``.
 
         Returns:
             The published version; ``newly`` is False if it was published before.
@@ -112,14 +113,14 @@ class Publishing:
         Raises:
             BuilderNotFoundError: no installed builder has that name.
             ConfigNotFoundError, VersionNotFoundError: the builder does not make that config or version.
-            BuildError: the code cannot prepare this version, or fails; ``__cause__`` is its own error.
+            BuildError: the code cannot prepare this version, or fails; ``__cause__`` is the original error.
             FeatureError: an example does not match the features.
             ProtectedError: ``promote`` is True, and the dataset, config or catalog is protected.
             ExperimentNotFoundError: the version overrides an experiment that does not exist.
-            ConflictError: the version overrides an experiment that is retired, or another publisher holds its place.
+            ConflictError: the version overrides a retired experiment, or another publisher has reserved its place.
             VersionExistsError: other content is published under this number.
-            OtherSourceError: the version is published, does not come from a builder, and ``rebuild`` is False.
-            VersionTooSmallError: the changes since the version below require a larger step of the number.
+            OtherSourceError: the version is already published, was not built by a builder, and ``rebuild`` is False.
+            VersionTooSmallError: the changes since the next lower version require a larger step of the number.
             StorageError: the disk is full or not writable.
             UsageError: ``reference`` has a wrong type, does not parse or names an alias; or a number is invalid.
         """
@@ -130,7 +131,7 @@ class Publishing:
         builder, words = _open_described(reference, processes, description)
         self._refuse_protected(builder.reference, promote)
         published = self._published(builder.reference)
-        # If the catalog is shared and its data directory is not, the files are built here, and must be the same bytes.
+        # If the catalog is shared but its data directory is not, each machine builds the files, with the same bytes.
         if published is not None and not rebuild:
             self._require_built(published.version.reference)
             if self._is_here(published.version):
@@ -144,7 +145,7 @@ class Publishing:
         defaults = self._experiment_defaults(builder, published)
         builder = builder.with_experiment_defaults(defaults)
         store = open_data(self.data_dir, catalog=self.backend)
-        # Older code must not move an unversioned look-up back to its own canonical version.
+        # A build with older code must not move unversioned look-ups back to its own canonical version.
         is_experimental = promote is None and builder.version != builder.canonical_version
         advance = count_progress(progress, "verifying", str(builder.reference))
         target = self._target(
@@ -179,7 +180,7 @@ class Publishing:
         progress: ProgressCallback | None = None,
         **description: Unpack[DescriptionArguments],
     ) -> Preview | None:
-        """Run a builder, prove the number of the version that it makes, and delete the shards again.
+        """Run a builder, prove the number of the resulting version, and delete the shards again.
 
         Args:
             reference: see ``build``.
@@ -196,8 +197,8 @@ class Publishing:
             supervised: see ``build``.
 
         Returns:
-            All changes since the version below and the proof of the number; None if ``build`` would do nothing because
-            the version is published.
+            All changes since the next lower version, and the proof of the number; None if ``build`` would do nothing
+            because the version is already published.
 
         Raises:
             NotFoundError, BuildError, FeatureError, StorageError, UsageError: see ``build``.
@@ -237,29 +238,30 @@ class Publishing:
         A folder below ``data_dir`` is published in place; any other folder is copied.
 
         Args:
-            folder: path or URL of the version folder, which holds ``dataset_info.json``.
-            promote: make it the canonical version, or not. None does so if it is at least as high as the present one
-                and nothing protects the dataset.
-            version_to_prepare: the last version of the builder's code that can prepare it, if today's code cannot:
+            folder: path or URL of the version folder, which contains ``dataset_info.json``.
+            promote: True makes it the canonical version, False does not. None promotes it if it is at least as high as
+                the current canonical version, and the dataset is not protected.
+            version_to_prepare: the last version of the builder's code that can prepare it, if the current code cannot:
                 ``1.0.0``, ``v1.0.0``, or a commit.
             progress: called with a ``Progress``, in records, and in bytes while shards are uploaded to an object store.
-            description: text for people, instead of that of the folder. ``describe`` corrects this and the next five.
+            description: text for people, replacing the folder's description. ``describe`` corrects this and the next
+                five arguments.
             license: an SPDX licence expression, such as ``CC-BY-4.0``.
             citation: usually BibTeX.
             homepage: a URL.
             tags: tags to add to those of the folder.
-            supervised: the features that are input and target, such as ``["image", "label"]``.
+            supervised: the names of the input and target features, such as ``["image", "label"]``.
 
         Returns:
             The published version; ``newly`` is False if it was published before.
 
         Raises:
-            PreparedFormatError: the folder does not hold a prepared version, or a file in it is malformed.
+            PreparedFormatError: the folder does not contain a prepared version, or a file in it is malformed.
             ShardMismatchError, CorruptRecordError: a shard does not match the files that describe the version.
             ProtectedError: ``promote`` is True, and the dataset, config or catalog is protected.
             ConflictError: the same content is published with another ``version_to_prepare``.
             VersionExistsError: other content is published under this number.
-            VersionTooSmallError: the changes since the version below require a larger step of the number.
+            VersionTooSmallError: the changes since the next lower version require a larger step of the number.
             StorageError: a file cannot be read or written.
             ReferenceSyntaxError: ``version_to_prepare`` is neither a version nor a commit.
         """
@@ -293,12 +295,12 @@ class Publishing:
         dry_run: bool = False,
         progress: ProgressCallback | None = None,
     ) -> ImportReport:
-        """Import what TFDS prepared: publish every version at or below ``folder``, one after the other.
+        """Import datasets that TFDS prepared: publish every version at or below ``folder``, one after the other.
 
-        A version that is refused does not stop the next. Importing again changes nothing. The versions get the slicing
-        rule ``tfds-4``, so that a slice has the records that TFDS resolves. They keep their numbers; if more changed
-        than a number allows, ``ImportedVersion.notes`` says so. Values that a feature does not allow, such as a number
-        that belongs to no class, are kept: a ``ValuesOutsideWarning`` and ``ImportedVersion.outside`` name them.
+        If a version is refused, the others are still imported. Importing again changes nothing. The versions get the
+        slicing rule ``tfds-4``, so a slice has the same records as in TFDS. They keep their numbers; if the changes
+        exceed what a number allows, ``ImportedVersion.notes`` says so. Values that a feature does not allow, such as a
+        label without a class, are kept: a ``ValuesOutsideWarning`` and ``ImportedVersion.outside`` report them.
 
             report = catalog.import_tfds("~/tensorflow_datasets")
             for version in report:
@@ -307,26 +309,25 @@ class Publishing:
 
         Args:
             folder: path or URL of a version folder, of a dataset, or of a whole data_dir.
-            name: publish them as versions of the dataset ``name``. None takes the name in their files. Needed if a
-                dataset gained configs: in a catalog all versions of a dataset have configs, or none has.
-            copy: copy the files into ``data_dir``. False reads them where they are, so they must stay there.
-            trust_lengths: hash the shard files and believe the numbers of records in ``dataset_info.json``. No record
-                is read, so values are not compared with the features, and fingerprints are computed when they are
-                needed.
-            promote: False leaves every canonical version as it is. None promotes a version unless a higher one exists;
-                True promotes each version in the order found.
+            name: publish them as versions of the dataset ``name``. None uses the name in their files. Needed if a
+                dataset gained configs: in a catalog, either all versions of a dataset have configs or none of them.
+            copy: copy the files into ``data_dir``. False reads them in place, so they must stay there.
+            trust_lengths: hash the shard files, but trust the numbers of records in ``dataset_info.json``. No record is
+                read, so values are not compared with the features, and fingerprints are computed when they are needed.
+            promote: False leaves every canonical version unchanged. None promotes a version unless a higher one exists.
+                True promotes each version, in the order found.
             dry_run: only find the versions. No shard is opened, and nothing is written.
             progress: called with a ``Progress``, in records; ``subject`` is the version.
 
         Returns:
-            One result for each version, in the order found. ``require_all()`` raises if one was refused.
+            One result for each version, in the order found. ``require_all()`` raises if a version was refused.
 
         Raises:
-            PreparedFormatError: the folder holds no prepared version.
+            PreparedFormatError: the folder contains no prepared version.
             ReferenceSyntaxError: ``name`` is not a valid dataset name.
-            UsageError: ``name`` is given, and the folder holds several datasets.
+            UsageError: ``name`` is given, and the folder contains several datasets.
             StorageError: the folder cannot be listed or read.
-            CatalogError: the catalog failed. Versions that were imported before stay imported.
+            CatalogError: the catalog failed. Versions that were imported before remain imported.
         """
         from registry.api.imports import find_tfds, list_found, publish_found
         from registry.api.reports import ImportReport
@@ -358,17 +359,17 @@ class Publishing:
     ) -> Publication:
         """Publish a folder of Parquet shards with typed columns as one version. The folder is not changed.
 
-        Values that a feature does not allow, such as a number that belongs to no class, are kept: a
-        ``ValuesOutsideWarning`` and ``Publication.outside`` name them.
+        Values that a feature does not allow, such as a label without a class, are kept: a ``ValuesOutsideWarning`` and
+        ``Publication.outside`` report them.
 
         Args:
-            folder: path or URL of the folder that holds ``train-00000-of-00005.parquet`` and the like.
+            folder: path or URL of the folder that contains files such as ``train-00000-of-00005.parquet``.
             name: name of the dataset. None derives it from the name of the folder. A derived name continues only a
-                dataset that was imported from there.
+                dataset that was imported from that folder.
             config: config of the dataset, or None.
             version: number of the version.
-            copy: copy the shards into ``data_dir``, and give them our names if theirs follow no template. False reads
-                them where they are, so they must stay there.
+            copy: copy the shards into ``data_dir``, and rename them if their names follow no template. False reads them
+                in place, so they must stay there.
             promote: see ``publish``.
             progress: called with a ``Progress``, in records.
 
@@ -376,14 +377,14 @@ class Publishing:
             The published version; ``newly`` is False if it was published before.
 
         Raises:
-            PreparedFormatError: the folder has no Parquet shards, or some are missing; their names can be read only
-                from a copy; a column has a type that no feature has; or the folder holds several configs.
+            PreparedFormatError: the folder has no Parquet shards, or some are missing; their names require a copy; no
+                feature has the type of a column; or the folder contains several configs.
             CorruptExampleError: a list, a struct, an image or an item of a list is null, or an image is invalid.
             ReferenceSyntaxError: ``name``, ``config`` or ``version`` is invalid.
-            OtherSourceError: ``name`` is None, and the dataset comes from elsewhere.
+            OtherSourceError: ``name`` is None, and the dataset comes from another source.
             ProtectedError: ``promote`` is True, and the dataset, config or catalog is protected.
             VersionExistsError: other content is published under this number.
-            VersionTooSmallError: the changes since the version below require a larger step of the number.
+            VersionTooSmallError: the changes since the next lower version require a larger step of the number.
             StorageError: a file cannot be read or written.
         """
         if copy:
@@ -412,13 +413,13 @@ class Publishing:
         promote: bool | None = None,
         progress: ProgressCallback | None = None,
     ) -> Publication:
-        """Publish shards that ``prepared`` describes, instead of files next to them. For importers of other formats.
+        """Publish shards that ``prepared`` describes, without metadata files. For importers of other formats.
 
         Args:
             source: the folder of the shards, under the names that ``prepared`` gives them (see ``RenamedStore``).
             prepared: the version.
-            in_place: read the shards where they are, so they must stay there. False copies them into ``data_dir``.
-            place: path or URL that the shards were imported from, which the catalog records.
+            in_place: read the shards in place, so they must stay there. False copies them into ``data_dir``.
+            place: path or URL from which the shards were imported, which the catalog records.
             is_derived: whether the name of the dataset was derived from ``place``, see ``require_same_source``.
             promote: see ``publish``.
             progress: called with a ``Progress``, in records.
@@ -444,16 +445,17 @@ class Publishing:
         return publish_folder(source, target, prepared=prepared, in_place=in_place)
 
     def require_same_source(self, prepared: PreparedDataset, place: str | os.PathLike[str]) -> None:
-        """Refuse an import whose name was derived if the dataset has versions, and the newest was not imported there.
+        """Refuse an import under a derived name if the newest version of that dataset was not imported from ``place``.
 
-        For importers of other formats, also in their dry runs. A version that is published already is compared with it.
+        For importers of other formats, including their dry runs. If the version itself is already published, its source
+        is compared.
 
         Args:
             prepared: the version.
-            place: path or URL that it is imported from.
+            place: path or URL from which it is imported.
 
         Raises:
-            OtherSourceError: the dataset comes from elsewhere.
+            OtherSourceError: the dataset comes from another source.
         """
         if not self._is_used(prepared.reference):
             earlier = self.backend.producers(prepared.name, prepared.config)
@@ -471,8 +473,8 @@ class Publishing:
     ) -> PreparedDataset:
         """Describe the version that ``import_parquet`` would publish. Nothing is written.
 
-        Rows are read only if the footers do not say whether a column has nulls, and the first row if it holds images or
-        sounds.
+        Rows are read only if the footers do not say whether a column has nulls, and the first row only if it contains
+        images or sounds.
 
         Args:
             folder: see ``import_parquet``.
@@ -517,7 +519,7 @@ class Publishing:
             supervised: see ``publish``.
 
         Returns:
-            All changes since the version below, and the proof of the number or why it is refused.
+            All changes since the next lower version, and the proof of the number or the reason for its refusal.
 
         Raises:
             PreparedFormatError, ShardMismatchError, CorruptRecordError, VersionExistsError, StorageError, UsageError:
@@ -538,14 +540,14 @@ class Publishing:
     def _require_target(
         self, references: Iterable[Reference], *, has_files: bool = True, dry_run: bool = False
     ) -> None:
-        """Check that versions can be published here, before a record is made or read; nothing is left behind.
+        """Check that versions can be published here, before any record is made or read. Leaves nothing behind.
 
-        Who may only read can still repeat what is published, which writes no row.
+        A user with read access can still repeat a publication, which writes no row.
 
         Args:
             references: the versions, or datasets whose next number is not known yet.
-            has_files: whether the data directory gets files of them.
-            dry_run: nothing will be written, so that no rights are needed.
+            has_files: whether files of the versions are written to the data directory.
+            dry_run: nothing will be written, so no rights are needed.
 
         Raises:
             DataDirectoryMissingError, OtherDataDirectoryError: see ``ClientDataDirectory.require``.
@@ -556,7 +558,7 @@ class Publishing:
         if new is not None:
             self.refuse_former_name(new.name)
         is_writing = new is not None and not dry_run
-        if is_writing:  # first: who may not publish may not record a data directory either
+        if is_writing:  # checked first: a user who may not publish may not record a data directory either
             self.backend.require_publisher()
         if has_files:
             self.require_data_dir(for_new=new is not None)
@@ -565,13 +567,13 @@ class Publishing:
             open_data(self.data_dir).require_writable(place)
 
     def present_name(self, name: str) -> str:
-        """The present name of the dataset that has or had this name; the name itself if there is none."""
+        """The current name of the dataset that has or had this name, or the name itself if no dataset does."""
         with suppress(NotFoundError):
             return self.backend.configs.list(name)[0].name
         return name
 
     def refuse_former_name(self, name: str) -> None:
-        """Raise DatasetRenamedError if a dataset had this name before it was renamed. For code of the registry."""
+        """Raise DatasetRenamedError if this is the former name of a dataset. Internal."""
         if (present := self.present_name(name)) != name:
             from registry.catalog import former_name
 
@@ -584,7 +586,7 @@ class Publishing:
         )
 
     def require_data_dir(self, *, for_new: bool = True) -> DataDirectory | None:
-        """See ``ClientDataDirectory.require``. For code of the registry that publishes."""
+        """See ``ClientDataDirectory.require``. Internal."""
         return self.directory.require(for_new=for_new)
 
     def _target(
@@ -596,8 +598,8 @@ class Publishing:
     ) -> Target:
         """This catalog and its data directory, as the target of a publication.
 
-        ``advance`` counts the records that are verified. ``progress`` is called while shards are uploaded. ``fields``
-        are others of ``Target``.
+        ``advance`` counts verified records. ``progress`` is called while shards are uploaded. ``fields`` are further
+        fields of ``Target``.
         """
         from registry.publishing import Patience, Target
 
@@ -618,7 +620,7 @@ class Publishing:
         """The experiment flags for a build. A published version is built again with the flags of its first build."""
         if published is not None:  # a default that was changed since must not change the records
             return self.backend.experiments.of_version(published.version)
-        is_buildable = builder.version.version_to_prepare is None  # if not, that error comes first
+        is_buildable = builder.version.version_to_prepare is None  # otherwise its error comes first
         return self.backend.experiments.defaults_for(builder.version.experiments if is_buildable else {})
 
     def _published(self, reference: Reference) -> Publication | None:
@@ -631,18 +633,18 @@ class Publishing:
         return Publication(version=version, newly=False, num_bytes=0, promotion=unchanged(self.backend, version))
 
     def _require_built(self, reference: Reference) -> None:
-        """Refuse a version that is published, and that was added: only its name is that of the builder.
+        """Refuse a published version that was added from data, and only shares its name with the builder.
 
-        A folder that was published or imported may well be what the code of the builder prepared, here or in TFDS.
+        A published or imported folder may well have been prepared by the builder's code, here or in TFDS.
         """
         producers = dict(self.backend.producers(reference.name, reference.config))
         producer = producers.get(reference, Producer())
         if producer.action == "add":
             elsewhere, rebuild = options = [spell("url=URL"), spell("rebuild", True)]
             raise OtherSourceError(
-                f"{reference} comes from {producer}, and not from a builder",
-                hint=f"Raise VERSION in the class of the builder, or build into another catalog: {elsewhere}\n"
-                f"To compare the content with that of the builder: {rebuild}",
+                f"{reference} comes from {producer}, not from a builder",
+                hint=f"Raise VERSION in the builder class, or build into another catalog: {elsewhere}\n"
+                f"To compare its content with the builder's: {rebuild}",
                 details={
                     "dataset": reference.dataset,
                     "version": str(reference),
@@ -653,7 +655,7 @@ class Publishing:
             )
 
     def _is_here(self, version: DatasetVersion) -> bool:
-        """Whether the files of a published version can be read from here."""
+        """Whether the files of a published version can be read from this machine."""
         return open_version(self.data_dir, version).exists("dataset_info.json")
 
     def _check_code_version(self, reference: Reference, code: str) -> None:
@@ -661,13 +663,13 @@ class Publishing:
         stored = None if published is None else published.version.version_to_prepare
         if published is not None and stored != code:
             raise ConflictError(
-                f"{reference} is published already, {f'with version_to_prepare {stored}' if stored else 'without one'}",
+                f"{reference} is already published {f'with version_to_prepare {stored}' if stored else 'without it'}",
                 hint=f"A published version never changes. Leave out {spell('version_to_prepare')}.",
                 details={"published": stored, "offered": code},
             )
 
     def _refuse_protected(self, reference: Reference, promote: bool | None) -> None:
-        """Refuse before the work starts, not after it."""
+        """Refuse a protected name before the work starts, not after it."""
         scope = self.backend.configs.protection(reference.name, reference.config) if promote else None
         if scope is not None:
             from registry.catalog import refuse_protected
@@ -690,7 +692,7 @@ def _open_described(
     processes: int | None,
     description: DescriptionArguments,
 ) -> tuple[DatasetBuilder, Description]:
-    """The builder and what people say of its dataset. Refuse wrong arguments before hours of work."""
+    """The builder, and the metadata that people gave for its dataset. Refuses invalid arguments before the build."""
     from registry.building.generation import call_features
 
     if processes is not None:
@@ -708,7 +710,7 @@ def _open_builder(reference: DatasetLike | type[DatasetBuilder] | DatasetBuilder
     if isinstance(reference, SlicedVersion | DatasetVersion):
         return open_builder(reference.reference)
     is_builder = isinstance(reference, DatasetBuilder | str) or (
-        # A class written for TFDS gets the lines to change.
+        # For a class written for TFDS, the error lists the lines to change.
         isinstance(reference, type) and (hasattr(reference, "_info") or issubclass(reference, DatasetBuilder))
     )
     if not is_builder and not isinstance(reference, Reference):
@@ -725,7 +727,7 @@ def _open_builder(reference: DatasetLike | type[DatasetBuilder] | DatasetBuilder
 def _describe_parquet(
     folder: str | os.PathLike[str], *, name: str | None, config: str | None, version: str | Version, copy: bool
 ) -> tuple[Store, PreparedDataset]:
-    """The shards under names that can be read, and the version that they contain."""
+    """The shards, renamed if necessary, and the version that they contain."""
     from registry.interop.parquet import describe_parquet, with_fitting_names
     from registry.storage import open_store
 

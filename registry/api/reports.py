@@ -1,4 +1,4 @@
-"""What calls over several versions return: frozen sequences with one result for each version."""
+"""Results of calls that process several versions: frozen sequences with one result for each version."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ class _Report(tuple[Result, ...]):
     """A frozen sequence of results."""
 
     __slots__ = ()
-    _noun, _done = "version", ""  # what the results are about, and what was done with each, in a word
+    _noun, _done = "version", ""  # the subject of a result, and the participle of the action, for messages
 
     @property
     def failed(self) -> tuple[Result, ...]:
-        """The results of what was refused, or is not sound."""
+        """The results that were refused or are not sound."""
         return tuple(result for result in self if self._error_of(result) is not None)
 
     def require_all(self) -> Self:
-        """The report itself, if nothing was refused.
+        """Return the report, or raise if something was refused.
 
         Raises:
-            PartialFailureError: something was refused. The message names the versions and reasons.
+            PartialFailureError: something was refused. The message lists the versions and reasons.
         """
         errors = [(self._name_of(result), error) for result in self if (error := self._error_of(result)) is not None]
         if not errors:
@@ -105,7 +105,7 @@ class ImportedVersion:
     """One version folder that an import found.
 
     Attributes:
-        folder: its path or URL.
+        folder: the path or URL of the folder.
         outcome: see ``ImportOutcome``.
         reference: the version, or None if the files that describe it could not be read.
         num_examples, num_shards: numbers of records and files, from the files that describe the version.
@@ -113,7 +113,7 @@ class ImportedVersion:
         promotion: the effect on the canonical version if it was imported or known, else None.
         notes: what readers of the version should know.
         outside: values that a feature does not allow; each is also a ``ValuesOutsideWarning``.
-        error: why it was refused, else None.
+        error: the reason for a refusal, else None.
     """
 
     folder: str
@@ -153,8 +153,8 @@ class VerifiedVersion:
         state: its state in the catalog, e.g. ``supported`` or ``yanked``.
         report: what was compared and what differs, or None if there is an error.
         error: why the version could not be verified, or None.
-        seconds: how long it took.
-        verified_before: when an earlier run found it sound, so that it was skipped; None if it was compared now.
+        seconds: the duration.
+        verified_before: the time of an earlier run that found the version sound, if it was skipped for this reason.
     """
 
     reference: Reference
@@ -166,7 +166,7 @@ class VerifiedVersion:
 
     @property
     def is_sound(self) -> bool:
-        """Whether every shard matches what was published, or did when an earlier run compared it."""
+        """Whether every shard matches the published one, now or when an earlier run compared it."""
         if self.verified_before is not None:
             return True
         return self.report is not None and not self.report.faults
@@ -193,10 +193,10 @@ class CatalogReport(_Report[VerifiedVersion]):
         return self.num_sound == len(self)
 
     def require_sound(self) -> Self:
-        """The report itself, if all versions match what was published.
+        """Return the report, or raise if a version does not match what was published.
 
         Raises:
-            PartialFailureError: a version does not match, or could not be verified. The message names the versions and
+            PartialFailureError: a version does not match, or could not be verified. The message lists the versions and
                 reasons.
         """
         return self.require_all()
@@ -216,7 +216,7 @@ class CatalogReport(_Report[VerifiedVersion]):
 class CopyOutcome(StrEnum):
     """The outcome for one version.
 
-    ``copied``: it was copied now, or files that its data directory lacked. ``known``: the target had it before.
+    ``copied``: the version, or files that the target lacked, were copied. ``known``: the target already had it.
     ``found``: a dry run would copy it. ``refused``: it was not copied, and ``CopiedVersion.error`` says why.
     """
 
@@ -228,18 +228,18 @@ class CopyOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiedVersion:
-    """One version that was copied, or should have been.
+    """One version that was copied or refused.
 
     Attributes:
         reference: the version.
         outcome: see ``CopyOutcome``.
         folder: the path or URL of its folder in the target.
         num_examples, num_shards, num_bytes: records, files and bytes of files.
-        num_attachments: attachments that the target did not have, which were or would be copied.
-        only_files: the target had the version, and its data directory lacked files, which were or would be copied.
+        num_attachments: attachments that the target lacked, which were or would be copied.
+        only_files: the target already had the version, but lacked files, which were or would be copied.
         promotion: the effect on the canonical version of the target if it was copied or known, else None.
         notes: what readers of the version should know.
-        error: why it was refused, else None.
+        error: the reason for a refusal, else None.
     """
 
     reference: Reference
@@ -271,11 +271,11 @@ class LocationReport:
     """The result of comparing the files at one location of a version: a report, or the error that prevented it.
 
     Attributes:
-        location: as the catalog records it.
-        url: its path or URL.
+        location: the location as the catalog records it.
+        url: the complete path or URL.
         report: what was compared and what differs, or None if there is an error.
         error: why the location could not be compared, or None.
-        num_lacking: attachments that it lacks, as a mirror may; readers find them elsewhere.
+        num_lacking: the number of attachments that a mirror lacks, which is allowed; readers find them elsewhere.
     """
 
     location: str
@@ -297,8 +297,8 @@ class RelocatedVersion:
     Attributes:
         reference: the version.
         before, after: the location before and after.
-        is_dry_run: nothing was written.
-        error: why it was refused, else None.
+        is_dry_run: whether this was a dry run, which writes nothing.
+        error: the reason for a refusal, else None.
     """
 
     reference: Reference
@@ -318,20 +318,20 @@ class RelocationReport(_Report[RelocatedVersion]):
 
 
 class GarbageReport(_OutcomeReport["Leftover"]):
-    """The result of ``Catalog.collect_garbage``: one ``Leftover`` for each.
+    """The result of ``Catalog.collect_garbage``: one ``Leftover`` for each piece of garbage.
 
     report = catalog.collect_garbage(dry_run=True)
     print(report)              # <GarbageReport: 3 found, 1 kept>
     report.require_all()       # raises if something could not be removed
 
-    ``notes`` say what could not be looked for.
+    ``notes`` say what could not be searched for.
     """
 
     _noun, _done = "leftover", "removed"
     notes: tuple[str, ...]
 
     def __new__(cls, results: Iterable[Leftover], *, notes: Iterable[str] = ()) -> Self:
-        """``results``, and what could not be looked for, in sentences."""
+        """``notes`` are sentences about what could not be searched for."""
         report = super().__new__(cls, results)
         report.notes = tuple(notes)
         return report

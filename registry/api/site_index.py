@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # fsspec is loaded when a store is opened
     from registry.storage import Store
 
 CATALOG_NAME: Final = "catalog.db"
-"""The snapshot itself, for other programs that read SQLite. Readers of the site get the compressed file."""
+"""The uncompressed snapshot, for other programs that read SQLite. Readers of the site fetch the compressed file."""
 
 _LEVEL: Final = 6
 
@@ -51,26 +51,26 @@ def write_index(
 ) -> SiteIndex:
     """Write a snapshot of ``catalog`` to a site, and return the index, which the caller stores as ``site.json``.
 
-    The snapshot has a new name if its content is new, so the site stays readable until its index is replaced. If the
-    log has not grown since the index in ``store`` was written, nothing is written, and the result is that index.
+    A snapshot with new content gets a new name, so the site stays readable until its index is replaced. If the log has
+    not grown since the index in ``store`` was written, nothing is written, and that index is returned.
 
     Args:
         catalog: the catalog.
         store: the site.
-        datasets: the names of datasets; None for all.
-        data_url: the data directory, a URL or a path relative to the site that ends with ``/``; None if there is none.
-        with_actors: keep who published and changed something.
-        key: signs the index.
-        new_log: replace a site whose log this one does not continue. Its readers will refuse the new one.
-        place: the path or URL of the site in errors, if ``store`` is a copy of it that is not in place yet.
-        verify: compare every row with the event log first, which takes longer than the rest.
+        datasets: the names of datasets. None means all.
+        data_url: the data directory, as a URL or a path relative to the site that ends with ``/``, or None.
+        with_actors: include the names of people who published or changed something.
+        key: the key that signs the index.
+        new_log: replace a site even if the new log does not continue its log. Readers of the site will refuse it.
+        place: the path or URL of the site for errors, if ``store`` is a copy that is not in place yet.
+        verify: first compare every row with the event log, which takes longer than everything else.
         progress: called with a ``Progress``, in rows.
 
     Raises:
         DatasetNotFoundError: one of ``datasets`` does not exist.
         UsageError: one of ``datasets`` names a config or version, or ``data_url`` is a path of this machine.
-        ConflictError: the site has a log that the snapshot does not continue, because it is of another catalog or has
-            other datasets; and ``new_log`` is False.
+        ConflictError: the snapshot does not continue the log of the site, because the site has another catalog or other
+            datasets; and ``new_log`` is False.
         LogTamperedError: other software changed the events of the catalog, or, with ``verify``, other rows.
         StorageError: a file cannot be written.
     """
@@ -85,10 +85,10 @@ def write_index(
     log = read_log_lines(lines, None if previous is None else previous.head)
     if previous is not None and not (log.has_anchor or new_log):
         raise ConflictError(
-            f"the snapshot does not continue the log of the site {place or store.locate('')}: other datasets, or "
-            "names of people, were chosen when the site was written, or it is of another catalog",
+            f"the snapshot does not continue the log of the site {place or store.locate('')}: it was written with "
+            "another choice of datasets or of names of people, or from another catalog",
             hint="Repeat the earlier choice, write to another place, or replace the log with "
-            f"{spell('new_log', True)}: readers who know the site refuse it then.",
+            f"{spell('new_log', True)}, after which existing readers will refuse the site.",
             details={"expected": previous.head, "found": log.head},
         )
     if (

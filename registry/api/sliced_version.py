@@ -21,13 +21,13 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
 
 @typed_methods
 class SlicedVersion:
-    """What is recorded about a published version, how it was found, and its slices.
+    """A published version: its recorded facts, how it was looked up, and its slices.
 
-    The ways to export, pin and describe a ``Dataset`` start from it.
+    Exporting, pinning and describing a ``Dataset`` start from it.
 
     Attributes:
         facts: everything that is recorded about the version.
-        provenance: how it was found. Internal.
+        provenance: how it was looked up. Internal.
     """
 
     def __init__(self, facts: DatasetVersion, provenance: Provenance) -> None:
@@ -81,7 +81,7 @@ class SlicedVersion:
             split: its name.
 
         Returns:
-            All files of the split; of a version that was found in a pin file, those that the pins name.
+            All files of the split or, for a version from a pin file, those that the pins name.
 
         Raises:
             SplitNotFoundError: the version has no split of that name.
@@ -103,24 +103,24 @@ class SlicedVersion:
 
     @property
     def readable(self) -> ReadableVersion:
-        """The value that readers of all kinds start from: features, folder, proof of the files, default order.
+        """The value from which all readers start: features, folder, digests of the files, default order.
 
-        For code that adds a way to read, such as a plugin; ``read`` is the usual way. The folder is searched for each
+        For code that adds a way to read, such as a plugin; use ``read`` otherwise. The folder is searched for each
         time, because files that were imported in place may have been replaced by a copy.
 
         Raises:
-            NotStoredError: the version was found in a pin file, and its files are not where they should be.
+            NotStoredError: the version comes from a pin file, and its files are missing.
         """
         return self.provenance.source.readable(self.features)
 
     @property
     def folder(self) -> str:
-        """URL of the folder that holds the shards, ``file://...`` on this machine; ``local_folder`` is its path."""
+        """URL of the folder with the shards, ``file://...`` on this machine; ``local_folder`` is its path."""
         return self.provenance.source.store().url
 
     @property
     def local_folder(self) -> str | None:
-        """Path of the folder that holds the shards, or None if it is not on this machine."""
+        """Path of the folder with the shards, or None if it is not on this machine."""
         root = self.provenance.source.store().local_root
         return None if root is None else str(root)
 
@@ -138,13 +138,13 @@ class SlicedVersion:
 
         Args:
             split: an expression such as ``train[:80%]+test``, or a ReadInstruction.
-            slicing: ``documented`` or ``tfds-4``. None is the rule of the version.
-            rounding: ``closest`` or ``pct1_dropremainder`` for every percentage. None is the rule's own.
+            slicing: ``documented`` or ``tfds-4``. None means the rule of the version.
+            rounding: ``closest`` or ``pct1_dropremainder`` for every percentage. None means the rounding of the rule.
 
         Raises:
-            SplitSyntaxError: the expression does not parse; a caret shows where.
+            SplitSyntaxError: the expression does not parse; a caret shows the place.
             SplitNotFoundError: the version has no split of that name.
-            SliceError: a slice is out of range or reversed. An empty one is allowed.
+            SliceError: a slice is out of range or reversed. An empty slice is allowed.
             UsageError: ``split`` has a wrong type, or ``slicing`` or ``rounding`` is unknown.
             LockedError: look-ups are locked to a pin file, and the expression names records that are not pinned.
         """
@@ -159,13 +159,13 @@ class SlicedVersion:
         slicing: SlicingRule | str | None = None,
         rounding: str | None = None,
     ) -> Slice:
-        """The plan of an expression with the readable version: what readers of other kinds take.
+        """The plan of an expression, together with the readable version: the input of other readers.
 
-        For code that adds a way to read, such as ``registry.slim`` and plugins (``registry.reading.SplitSource``);
-        ``read`` is the usual way.
+        For code that adds a way to read, such as ``registry.slim`` and plugins (``registry.reading.SplitSource``); use
+        ``read`` otherwise.
 
         Args:
-            split: an expression, see ``resolve``. None is the only split of the version.
+            split: an expression, see ``resolve``. None means the only split of the version.
             read_config: the order, see ``read``.
             slicing: see ``resolve``.
             rounding: see ``resolve``.
@@ -173,14 +173,14 @@ class SlicedVersion:
         Raises:
             UsageError: ``split`` is None, and the version has several splits; or see ``resolve``.
             SplitSyntaxError, SplitNotFoundError, SliceError, LockedError: see ``resolve``.
-            NotStoredError: the version was found in a pin file, and its files are not where they should be.
+            NotStoredError: the version comes from a pin file, and its files are missing.
         """
         from registry.reading import Slice
 
         if split is None:
             if len(self.splits) != 1:
                 raise UsageError(
-                    "no split expression was given",
+                    "missing split expression",
                     hint=f"Name the records of {self.reference}, e.g. train[:80%]. It has the splits "
                     f"{', '.join(list(self.splits)[:20])}.",
                 )

@@ -1,10 +1,10 @@
-"""What the service of a team sets for its clients: defaults of a few variables, an announcement, the least release.
+"""Settings of a team's service for its clients: defaults of some variables, an announcement, the minimum release.
 
     service.yaml  ->  site.json  ->  registry login, then once an hour  ->  services/settings.json of the user
 
-Only a service to which the user has logged in sets anything, and only what ``CLIENT_SETTINGS`` allows. A variable of
-the environment wins. The settings are those of the service that ``REGISTRY_CATALOG`` names; without that variable, of
-the only one that is kept.
+Only a service to which the user has logged in can set anything, and only what ``CLIENT_SETTINGS`` allows. Environment
+variables take precedence. The settings of the service that ``REGISTRY_CATALOG`` names apply; without that variable,
+those of the only service that is stored.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class TeamSettings:
     """The settings of services that this user has logged in to.
 
     Attributes:
-        file: where they are kept.
+        file: the file that stores them.
     """
 
     def __init__(self, folder: Path, usual: str = "") -> None:
-        """``folder`` is the user's data folder, and ``usual`` what ``REGISTRY_CATALOG`` names."""
+        """``folder`` is the user's data folder, and ``usual`` the value of ``REGISTRY_CATALOG``."""
         self.file = PrivateFile(folder / "services" / "settings.json", subject="settings of services")
         self._usual = usual
 
     def current(self) -> tuple[str, dict[str, str]]:
-        """The URL of the service whose settings are used, and the settings; two empty values without one."""
+        """The URL of the service whose settings apply, and the settings; two empty values without a service."""
         with suppress(StorageError, OSError):
             kept = _load(self.file.path, self.file.path.stat().st_mtime_ns)
             url = remove_secrets(site_url(self._usual)) if is_site(self._usual) else ""
@@ -52,15 +52,15 @@ class TeamSettings:
         return "", {}
 
     def default(self, variable: str) -> str:
-        """The default of a variable; ``""`` if there is none."""
+        """The default of a variable, or ``""`` if the service sets none."""
         return self.current()[1].get(_VARIABLES[variable], "") if variable in _VARIABLES else ""
 
     def keep(self, url: str) -> None:
-        """Read the settings of a service that the user logs in to, and keep them.
+        """Read and store the settings of a service that the user logs in to.
 
         Raises:
-            CatalogError: it does not answer.
-            StorageError: they cannot be kept.
+            CatalogError: the service does not answer.
+            StorageError: the settings cannot be stored.
         """
         values = client_settings(read_service_index(url))
         before = self.file.load().get(url, {}).get("settings", {})
@@ -68,9 +68,9 @@ class TeamSettings:
         announcement, least = values.get("announcement", ""), values.get("least_release", "")
         if announcement and announcement != before.get("announcement"):
             warn(f"{url} announces: {announcement}")
-        release = metadata.version("shardbook") if least else ""  # importing it from registry would be a circle
+        release = metadata.version("shardbook") if least else ""  # importing registry would be a circular import
         if is_older(release, least):
-            warn(f"{url} asks for release {least} or later of shardbook, and this is {release}")
+            warn(f"{url} requires shardbook {least} or later, but this is {release}")
 
     def refresh(self, url: str) -> None:
         """Read the settings of a service again, if the user has logged in and they are older than an hour."""
@@ -86,7 +86,7 @@ class TeamSettings:
 
 @cache
 def _load(path: Path, _state: int) -> dict[str, dict[str, str]]:
-    """The settings that a file has in this state; what is malformed, or not allowed, is left out."""
+    """The settings in a file. Malformed and forbidden settings are left out."""
     entries = PrivateFile(path, subject="settings of services").load().items()
     return {
         url: client_settings({"clients": entry.get("settings")}) for url, entry in entries if isinstance(entry, dict)
@@ -94,7 +94,7 @@ def _load(path: Path, _state: int) -> dict[str, dict[str, str]]:
 
 
 def is_older(release: str, least: str) -> bool:
-    """Whether a release of this software is older than another one; False without the other one.
+    """Whether a release of this software is older than another release; False if the other one is ``""``.
 
     >>> is_older("0.2.0", "0.10"), is_older("0.10.0", "0.10"), is_older("1.0", "")
     (True, False, False)
@@ -107,10 +107,10 @@ def is_older(release: str, least: str) -> bool:
 
 
 def read_service_index(url: str) -> dict[str, Any]:
-    """What the ``site.json`` of a service says; empty if it is not a service.
+    """Read the ``site.json`` of a service. The result is empty if it is not a service.
 
     Raises:
-        CatalogUnavailableError, CatalogError: it does not answer, or refuses.
+        CatalogUnavailableError, CatalogError: the server does not answer, or refuses.
     """
     from registry.catalog.service.requests import ServiceServer
 

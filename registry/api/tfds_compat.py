@@ -1,4 +1,4 @@
-"""``registry.builder``: reads or builds a version under the names of ``tfds.core.DatasetBuilder``.
+"""``registry.builder``: reads or builds a version, with the interface of ``tfds.core.DatasetBuilder``.
 
 It looks a version up as ``registry.load`` does, or finds the installed builder that can make it.
 """
@@ -40,7 +40,7 @@ def builder(
     file_format: Any = None,
     builder_kwargs: Mapping[str, Any] | None = None,
 ) -> Builder:
-    """Find a published version or, if it is not published, the installed builder that can make it.
+    """Find a published version or, if it is not published, the installed builder that can build it.
 
     >>> len(registry.builder("digits:1.*.*").as_dataset(split="train[:10%]"))
     180
@@ -59,8 +59,8 @@ def builder(
         A ``Builder`` with ``as_dataset``, ``as_data_source``, ``info`` and ``download_and_prepare``.
 
     Raises:
-        UsageError: the config or version is given twice, or an argument is not supported here.
-        NotFoundError: the version is neither published nor made by an installed builder.
+        UsageError: the config or version is given twice, or an argument is not supported.
+        NotFoundError: the version is not published, and no installed builder can build it.
         VersionWithdrawnError, LockedError: see ``Catalog.dataset``.
     """
     wanted = _with_choice(read_reference(name), config, version)
@@ -258,7 +258,7 @@ def _with_choice(reference: Reference, config: str | None, version: str | None) 
         ("version", version, reference.request or reference.alias),
     ):
         if given is not None and there is not None:
-            raise UsageError(f"the {word} was given twice: in {reference} and as {word}={given!r:.60}")
+            raise UsageError(f"the {word} is given twice: in {reference} and as {word}={given!r:.60}")
     return Reference(
         name=reference.name,
         config=reference.config if config is None else config,

@@ -1,4 +1,4 @@
-"""``catalog.webhooks``: who gets the events of a shared catalog by HTTP; and ``verify_webhook``, for its receivers."""
+"""``catalog.webhooks``: receivers of a shared catalog's events by HTTP; and ``verify_webhook`` for the receivers."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class NewWebhook:
     """A webhook that was just created.
 
     Attributes:
-        webhook: what the catalog knows about it.
-        secret: what its receiver needs to verify messages; None for a dry run.
+        webhook: the webhook as the catalog records it.
+        secret: the secret with which the receiver verifies messages; None for a dry run.
     """
 
     webhook: Webhook
@@ -39,7 +39,7 @@ class NewWebhook:
 
 @typed_methods
 class Webhooks:
-    """``catalog.webhooks``: URLs to which the service of the catalog sends events. Only admins of every dataset may."""
+    """``catalog.webhooks``: URLs to which the catalog's service sends events. Requires an admin of all datasets."""
 
     def __init__(self, catalog: CatalogBackend) -> None:
         self._catalog = catalog
@@ -54,13 +54,13 @@ class Webhooks:
         after: int | None = None,
         dry_run: bool = False,
     ) -> NewWebhook:
-        """Send events to ``url``, each at least once and in order.
+        """Create a webhook that sends events to ``url``, each at least once and in order.
 
         Args:
-            url: where they are sent, with https.
-            datasets: the datasets whose events it gets: ``name`` or ``name/config``, with ``*`` and ``?``.
-            actions: the kinds of events that it gets, e.g. ``["publish"]``; none for all.
-            after: the ``id`` of the event to begin after, 0 for all; None for those that happen from now on.
+            url: the https URL of the receiver.
+            datasets: the datasets whose events are sent: ``name`` or ``name/config``, with ``*`` and ``?``.
+            actions: the kinds of events that are sent, e.g. ``["publish"]``. Empty means all.
+            after: the ``id`` of the event to begin after; 0 sends all events, and None only those from now on.
             dry_run: only check the arguments.
 
         Raises:
@@ -78,59 +78,62 @@ class Webhooks:
         return NewWebhook(webhook=webhook, secret=None if dry_run else self.secret(webhook.id))
 
     def list(self) -> tuple[Webhook, ...]:
-        """Every webhook, oldest first, with how far it is and why it fails."""
+        """Every webhook, oldest first, with its progress and the reason for its last failure."""
         return self._calls.list()
 
     def secret(self, webhook_id: str) -> str:
-        """The secret with which the receiver verifies messages, by the newest key of the service."""
+        """The secret with which the receiver verifies messages, derived from the newest key of the service."""
         return self._calls.secret(webhook_id)
 
     def remove(self, webhook_id: str, *, dry_run: bool = False) -> Webhook:
-        """Send it no more events.
+        """Remove a webhook: no more events are sent to it.
 
         Args:
             webhook_id: its id, which ``list`` shows.
-            dry_run: only find it.
+            dry_run: only look the webhook up.
 
         Raises:
-            WebhookNotFoundError: no webhook has this id; the hint names the nearest.
+            WebhookNotFoundError: no webhook has this id; the hint suggests the nearest one.
         """
         return self._calls.remove(webhook_id, actor=log_actor(), dry_run=dry_run)
 
     def resume(self, webhook_id: str, *, after: int | None = None, dry_run: bool = False) -> Webhook:
-        """Try again at once, also if it was disabled.
+        """Retry at once, even if the webhook was disabled.
 
         Args:
             webhook_id: its id, which ``list`` shows.
-            after: continue after the event with this ``id``: an earlier one to send events again, or a later one to
-                leave some out; None continues where it is.
-            dry_run: only find it.
+            after: continue after the event with this ``id``: an earlier id sends events again, and a later id skips
+                some. None continues at the current position.
+            dry_run: only look the webhook up.
 
         Raises:
             WebhookNotFoundError: no webhook has this id.
-            UsageError: there is no such event.
+            UsageError: the event does not exist.
         """
         return self._calls.resume(webhook_id, after=after, actor=log_actor(), dry_run=dry_run)
 
     def test(self, webhook_id: str, *, dry_run: bool = False) -> Webhook:
-        """Send the newest event that it wants once more, and wait for the result, up to half a minute.
+        """Send the newest matching event again, and wait up to half a minute for the result.
 
-        The result is in ``failures`` and ``last_error``. A webhook that has not got everything yet is only tried again.
+        The result is in ``failures`` and ``last_error``. If a webhook still has events to send, delivery is only
+        retried.
 
         Args:
             webhook_id: its id, which ``list`` shows.
-            dry_run: only find it.
+            dry_run: only look the webhook up.
 
         Raises:
             WebhookNotFoundError: no webhook has this id.
-            UsageError: no event of the newest thousand is one that it wants; or no service has tried in this time.
+            UsageError: none of the newest thousand events matches the webhook, or no service tried to deliver in this
+                time.
         """
         webhook = self.resume(webhook_id, dry_run=True)
         page = self._catalog.log.page(EventFilter(actions=webhook.actions or None), newest=1000)
         wanted = [event.id for event in page if webhook.wants(event.action, (event.dataset,))]
         if not wanted:
             raise UsageError(
-                "there is no event that this webhook wants", hint="Change something, or create one that wants more."
+                "no event matches this webhook",
+                hint="Change something in the catalog, or create a webhook for more events.",
             )
         before = self.resume(webhook_id, after=min(webhook.delivered_through, wanted[-1] - 1), dry_run=dry_run)
         end = time.monotonic() + _TEST_SECONDS
@@ -140,43 +143,43 @@ class Webhooks:
                 return webhook
             if time.monotonic() > end:
                 raise UsageError(
-                    "no service has sent the event within half a minute",
-                    hint="Webhooks are delivered by registry serve with the setting webhook_key: is one running?",
+                    "no service sent the event within half a minute",
+                    hint="Check that registry serve is running with the setting webhook_key: it delivers the events.",
                 )
             time.sleep(_PAUSE_SECONDS)
         return before
 
 
 def verify_webhook(secret: str, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
-    """The message that a webhook has got, if the service of the catalog has sent it in the last five minutes.
+    """Verify that a catalog's service sent a message in the last five minutes, and return the message.
 
     Args:
-        secret: what `registry webhook create` printed; begins with ``whsec_``.
-        headers: of the request; their names in any case.
-        body: of the request, as it came.
+        secret: the secret that ``registry webhook create`` printed, which begins with ``whsec_``.
+        headers: the headers of the request, with names in any case.
+        body: the body of the request, unchanged.
 
     Returns:
-        ``type``, the kind of the event; ``timestamp``; and ``data``, the event. A message may come twice: its header
-        ``webhook-id`` is the same then.
+        ``type``, the kind of the event; ``timestamp``; and ``data``, the event. A message may arrive twice, with the
+        same header ``webhook-id``.
 
     Raises:
-        SignatureError: a header is missing, the message is too old, or the signature is not of this secret.
+        SignatureError: a header is missing, the message is too old, or the signature was not made with this secret.
     """
     values = {name.lower(): value for name, value in headers.items()}
     message_id, timestamp, signatures = (values.get(f"webhook-{name}", "") for name in ("id", "timestamp", "signature"))
     if not (message_id and timestamp.isascii() and timestamp.isdecimal() and len(timestamp) < 15 and signatures):
-        raise SignatureError("the request has no headers of a webhook", details={"reason": "headers"})
+        raise SignatureError("the request lacks the headers of a webhook", details={"reason": "headers"})
     if abs(time.time() - int(timestamp)) > _TOLERANCE_SECONDS:
         raise SignatureError(
             "the message of the webhook is older than five minutes, or from the future",
-            hint="Compare the clock of this machine with another one. An old message may be a copy: refuse it.",
+            hint="Check the clock of this machine. An old message may be a replay: refuse it.",
             details={"reason": "timestamp"},
         )
     expected = sign_message(secret, message_id, int(timestamp), body).encode()
     if not any(hmac.compare_digest(expected, each.encode()) for each in signatures.split()):
         raise SignatureError(
             "the signature of the webhook's message is wrong",
-            hint="Check the secret: registry webhook secret ID. The body must be that of the request, byte by byte.",
+            hint="Check the secret: registry webhook secret ID. Pass the body of the request unchanged, byte for byte.",
             details={"reason": "signature"},
         )
     message: dict[str, Any] = json.loads(body)

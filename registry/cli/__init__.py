@@ -1,10 +1,10 @@
 """The command line: parses arguments, calls the API and presents the result. It makes no decisions of its own.
 
-A file has the verbs of one noun or of one subject. To add a verb, write a function with ``session_command`` and add a
-line to the table in ``main``; a verb of a noun names its ``group`` instead. ``commands`` defines commands and their
-common options, ``options`` the options that several commands share, and ``output`` prints results.
+Each file has the verbs of one noun or subject. To add a verb, write a function with ``session_command`` and add a line
+to the table in ``main``; a verb of a noun passes its ``group`` instead. ``commands`` defines commands and their common
+options, ``options`` the options that several commands share, and ``output`` prints results.
 
-Commands of other packages import the names below. A name is loaded on first use, because help imports no command.
+Commands of other packages import the names below. Names are loaded on first use, because help imports no command.
 """
 
 from typing import TYPE_CHECKING

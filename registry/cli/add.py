@@ -1,4 +1,4 @@
-"""``registry add``: publishes data that comes without a builder class."""
+"""``registry add``: publishes data that has no builder class."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _EXAMPLES = {
     "--rename-column": "--rename-column 'Sepal Length=sepal_length'",
     "--rename-config": "--rename-config 'en (US)=en_US'",
 }
-# The name of a column may hold "=", and so may a class: --feature a=b=Text, --feature 'label=ClassLabel(a=b, c)'
+# Column names and class names may contain "=": --feature a=b=Text, --feature 'label=ClassLabel(a=b, c)'
 _TYPED: Final = re.compile(r"(.*?)=(\s*[A-Za-z_]\w*\s*(?:[(\[].*[)\]]\s*)?\??\s*)", re.DOTALL)
 
 
@@ -79,11 +79,11 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
     shell_complete=_complete_kind,
     help="Kind of the source, such as csv or images.  [default: detected]",
 )
-@click.option("--config", metavar="NAME", help="Config of the dataset, if it has configs; also read from SOURCE.")
+@click.option("--config", metavar="NAME", help="Config of the dataset; also the config of SOURCE to read.")
 @click.option(
     "--records",
     metavar="NAME",
-    help="The records to read: the key of a list in a JSON file that is an object, or a Croissant record set.",
+    help="The records to read: for a JSON object, the key of a list; for Croissant, a record set.",
 )
 @click.option(
     "--feature",
@@ -94,31 +94,31 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
     help="Type of a column, such as label=ClassLabel or age=int32; may be repeated.  [default: inferred from all rows]",
 )
 @click.option("--schema", type=click.Path(path_type=Path), metavar="FILE", help="Read the types of columns from FILE.")
-@click.option("--retype", is_flag=True, help="Infer all types anew, not as in the version before.")
+@click.option("--retype", is_flag=True, help="Infer all types anew, ignoring the types of the previous version.")
 @click.option("--dates", is_flag=True, help="Convert text columns in which every value is an ISO date or time.")
 @click.option(
     "--path/--no-path",
     "paths",
     default=None,
-    help="Folders, archives: store the name of each file in a column path.  [default: as in the version before; yes]",
+    help="Folders, archives: store the name of each file in a column path.  [default: as in the previous version; yes]",
 )
 @click.option(
     "--schema-out",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="With --dry-run: write the types of all columns to FILE, to be edited and passed to --schema.",
+    help="With --dry-run: write the types of all columns to FILE, which you can edit and pass to --schema.",
 )
 @click.option(
     "--null",
     "nulls",
     multiple=True,
     metavar="TEXT",
-    help="CSV: this text is null where it is not in quotes, such as NA; may be repeated.  [default: empty fields]",
+    help="CSV: this text means null unless it is in quotes, such as NA; may be repeated.  [default: empty fields]",
 )
 @click.option(
     "--header/--no-header",
     default=None,
-    help="CSV: whether the first row has the names of the columns.  [default: the rows show it]",
+    help="CSV: whether the first row has the names of the columns.  [default: detected]",
 )
 @click.option("--delimiter", metavar="CHAR", help="CSV: the character between fields, or tab.  [default: detected]")
 @click.option(
@@ -140,7 +140,7 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
     multiple=True,
     callback=_pairs,
     metavar="OLD=NEW",
-    help="Another name for a split of SOURCE, such as train.100=train_100; may be repeated.",
+    help="Rename a split of SOURCE, such as train.100=train_100; may be repeated.",
 )
 @click.option(
     "--rename-column",
@@ -148,7 +148,7 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
     multiple=True,
     callback=_pairs,
     metavar="OLD=NEW",
-    help="Another name for a column of SOURCE; may be repeated. All other options use NEW.",
+    help="Rename a column of SOURCE; may be repeated. All other options use NEW.",
 )
 @click.option(
     "--rename-config",
@@ -156,20 +156,20 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
     multiple=True,
     callback=_pairs,
     metavar="OLD=NEW",
-    help="Another name for the config of SOURCE that is read.",
+    help="Rename the config of SOURCE that is read.",
 )
 @click.option("--split-by", metavar="COLUMN", help="The column that decides the split; it is not stored.")
-@click.option("--holdout", metavar="NAME=P%", help="Cut a split by the hash of the key: test=10%.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Another seed gives another holdout.")
+@click.option("--holdout", metavar="NAME=P%", help="Split off a part by the hash of the key: test=10%.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the holdout.")
 @click.option(
     "--key",
     metavar="COLUMN",
-    help="The column whose values are the keys.  [default: as in the version before, the file's path, or the content]",
+    help="The column whose values are the keys.  [default: as in the previous version, file paths, or the content]",
 )
 @click.option(
     "--key-by",
     type=click.Choice(["path", "content"]),
-    help="Take the keys from the paths of files or from the content, whatever the version before did.",
+    help="Derive the keys from the paths of files or from the content, regardless of the previous version.",
 )
 @click.option(
     "--skip-bad",
@@ -177,7 +177,7 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
     default=0,
     show_default=True,
     metavar="N",
-    help="Leave out up to N rows or files that cannot be used; their list is kept with the version.",
+    help="Leave out up to N rows or files that cannot be used; a list of them is stored with the version.",
 )
 @click.option("--bump", type=click.Choice(["patch", "minor", "major"]), help="Raise at least this part of the number.")
 @click.option("--number", metavar="V", help="Publish under this number.  [default: the smallest that is allowed]")
@@ -186,13 +186,13 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
 @click.option(
     "--replace",
     is_flag=True,
-    help="Make SOURCE the next version of the dataset, though that came from elsewhere.",
+    help="Publish SOURCE as the next version even if the dataset comes from another source.",
 )
 @click.option("--shards", "num_shards", type=click.IntRange(min=1), metavar="N", help="Shards of each split.")
 @processes_option("Processes that encode records; the bytes are the same for any N.")
 @description_options
 @promote_option
-@click.option("--dry-run", is_flag=True, help="Show what was found and what changed, down to records; keep nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what was found and what changed, down to records; publish nothing.")
 @show_option
 @keep_columns_option
 @with_columns_option
@@ -217,12 +217,12 @@ def add(
     """Publish SOURCE under the smallest version number that its changes allow.
 
     SOURCE is a path or URL: CSV, TSV, JSON, JSON lines, Parquet or Arrow files; a folder of images, sounds, videos or
-    texts, with labels from folders or from metadata.csv; WebDataset tars; .npy and .npz; a folder of Hugging Face; a
+    texts, with labels from folders or from metadata.csv; WebDataset tars; .npy and .npz files; a Hugging Face folder; a
     Croissant file; a zip or tar of any of these; or several files of one kind, such as data/*.csv. The command shows
     what it found before it writes anything.
 
-    The first version is 1.0.0. The same content again publishes nothing; other shards of the same records are PATCH, a
-    new column is MINOR, anything else is MAJOR.
+    The first version is 1.0.0. Adding the same content again publishes nothing. Other shards of the same records are
+    PATCH, a new column is MINOR, anything else is MAJOR.
 
     Examples:
         registry add prices.csv
@@ -240,7 +240,7 @@ def add(
         raise UsageError("--schema-out needs --dry-run", hint="Add --dry-run, edit the file, and pass it to --schema.")
     if schema_out is not None and schema_out.exists():
         raise AlreadyStoredError(
-            f"{schema_out} exists", hint="Choose another file, or remove it.", details={"path": str(schema_out)}
+            f"{schema_out} already exists", hint="Name another file, or remove it.", details={"path": str(schema_out)}
         )
     with session.connect_to_publish(dry_run=dry_run) as catalog:
         if not dry_run:
@@ -280,7 +280,7 @@ def add(
 
 
 def _describe_overlap(session: Session, report: AddReport, overlap: RecordOverlap) -> str:
-    """One note about equal records of different splits: a model is then tested with records that it has seen."""
+    """A note about equal records in different splits, with which a model would be tested on its training data."""
     names, (first, *more) = list(report.splits), overlap.shared
     pairs = [f"{names[pair.first]} and {names[pair.second]}" for pair in (first, *more)]
     (split, record), (other, other_record) = first.pairs[0]
@@ -298,14 +298,14 @@ def _describe_overlap(session: Session, report: AddReport, overlap: RecordOverla
 
 
 def _describe_plan(addition: Addition) -> Iterator[Block]:
-    """What was found, before anything is written."""
+    """Lines about the source and the plan, before anything is written."""
     from registry.intake.records import describe_candidate
     from registry.intake.schema import describe_type
 
     plan = addition.plan
     source = plan.source
     if addition.name_origin:
-        yield f"name: {addition.reference.name} ({addition.name_origin}; another: --as NAME)"
+        yield f"name: {addition.reference.name} ({addition.name_origin}; to change it: --as NAME)"
     yield f"found {source.kind}: {source.summary}"
     if plan.split_by is not None:
         yield f"splits: by the column {plan.split_by!r}, which is not stored"
@@ -317,7 +317,7 @@ def _describe_plan(addition: Addition) -> Iterator[Block]:
         )
     if plan.remembered:
         words = [f"{name} {value!r}" for name, value in sorted(plan.remembered.items())]
-        yield f"options, as in the version before: {', '.join(words)}"
+        yield f"options, as in the previous version: {', '.join(words)}"
     if plan.suggested_key is None:
         yield f"keys: {plan.rule} ({plan.rule_reason})"
     else:
@@ -367,7 +367,7 @@ def _describe_report(session: Session, report: AddReport) -> Iterator[Block]:
     if report.diff is not None and report.outcome != "unchanged":
         yield from describe_diff(report.diff)
     if report.outcome == "unchanged":
-        yield f"{report.reference} has this content already: nothing was published"
+        yield f"{report.reference} already has this content: nothing was published"
     elif report.outcome == "would_publish":
         first = "" if report.latest is not None else ", the first version"
         yield f"would publish {report.reference}: {counted(report.num_examples, 'example')}{first}"
@@ -376,7 +376,7 @@ def _describe_report(session: Session, report: AddReport) -> Iterator[Block]:
     if report.outcome != "unchanged" and report.has_grown and report.latest is not None:
         before = report.latest
         name, major = before.reference.dataset, before.version.major
-        subject = "the splits grew" if report.diff is None or report.diff.unread else "only records were added"
+        subject = "the splits have grown" if report.diff is None or report.diff.unread else "only records were added"
         yield (
             f"{subject}: `{name}`, an alias or `{name}:>={min(major, 1)}` names growing data; `{name}:{major}.*` stays "
             f"at {before.version}, whose slices do not change"

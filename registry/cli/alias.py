@@ -20,15 +20,15 @@ if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
 
 @click.group("alias")
 def alias() -> None:
-    """Give versions names that may be moved: mnist@paper, mnist@production."""
+    """Give versions movable names: mnist@paper, mnist@production."""
 
 
 _expect_option = click.option(
     "--expect",
     metavar="OLD",
-    help="Fail unless the alias points to this version now; 'none': unless the alias does not exist.",
+    help="Fail unless the alias currently points to this version, or, for 'none', does not exist.",
 )
-_reason_option = click.option("--reason", default="", metavar="TEXT", help="Why the alias moves; kept in its history.")
+_reason_option = click.option("--reason", default="", metavar="TEXT", help="The reason, for the history of the alias.")
 
 
 @session_command("set", group=alias)
@@ -38,11 +38,11 @@ _reason_option = click.option("--reason", default="", metavar="TEXT", help="Why 
 @_reason_option
 @dry_run_option
 def set_(session: Session, name: str, reference: str, expect: str | None, reason: str, dry_run: bool) -> None:
-    """Point the alias NAME to the version that REF names today.
+    """Point the alias NAME to the version that REF resolves to now.
 
-    A range is looked up once: the alias points to one version until somebody moves it. Setting it to the same number
-    changes nothing. With --expect it is a compare-and-swap, which fails with exit code 4 if somebody else moved the
-    alias first.
+    A range is looked up only once: the alias points to one version until somebody moves it. Setting it to the same
+    version changes nothing. With --expect, it is a compare-and-swap, which fails with exit code 4 if somebody else
+    moved the alias first.
 
     Examples:
         registry alias set paper mnist:3.0.1
@@ -53,7 +53,7 @@ def set_(session: Session, name: str, reference: str, expect: str | None, reason
         alone = name.rpartition("@")[2]
         raise UsageError(
             f"{name!r} is not the name of an alias",
-            hint=f"Leave the dataset out: registry alias set {shlex.join([alone, reference])}",
+            hint=f"Leave out the dataset: registry alias set {shlex.join([alone, reference])}",
         )
     with session.connect(reference) as catalog:
         change = catalog.aliases.set(name, reference, expect=expect, reason=reason, dry_run=dry_run)
@@ -66,7 +66,7 @@ def set_(session: Session, name: str, reference: str, expect: str | None, reason
 @_reason_option
 @dry_run_option
 def rm(session: Session, reference: str, expect: str | None, reason: str, dry_run: bool) -> None:
-    """Remove the alias DATASET@NAME. Its history stays.
+    """Remove the alias DATASET@NAME. Its history is kept.
 
     Examples:
         registry alias rm mnist@paper
@@ -80,7 +80,7 @@ def rm(session: Session, reference: str, expect: str | None, reason: str, dry_ru
 @session_command("list", group=alias)
 @optional_dataset_argument("[DATASET]")
 def list_(session: Session, dataset: str | None) -> None:
-    """List the aliases of the catalog, or of DATASET; without a config, of all its configs.
+    """List the aliases of the catalog or of DATASET. Without a config, lists those of all its configs.
 
     Examples:
         registry alias list
@@ -108,7 +108,7 @@ def list_(session: Session, dataset: str | None) -> None:
 @session_command("history", group=alias)
 @alias_argument
 def history(session: Session, reference: str) -> None:
-    """Show the history of DATASET@NAME, the newest change last. The alias may have been removed.
+    """Show the history of the alias DATASET@NAME, newest change last. Works for removed aliases, too.
 
     Examples:
         registry alias history mnist@paper
@@ -132,7 +132,7 @@ def _present(session: Session, verb: str, change: AliasChange, describe: Callabl
 
     def human(it: dict[str, Any]) -> list[str]:
         if not it["would_change"]:
-            return [f"{it['alias']} points to {it['after']} already"]
-        return [describe(it) + (f", it pointed to {it['before']}" if it["before"] else "")]
+            return [f"{it['alias']} already points to {it['after']}"]
+        return [describe(it) + (f"; it pointed to {it['before']}" if it["before"] else "")]
 
     session.out.present(f"alias.{verb}", value, human)

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 @force_option
 @dry_run_option
 def backup(session: Session, file: str, force: bool, dry_run: bool) -> None:
-    """Save every row of the catalog to FILE, while others use the catalog.
+    """Save every row of the catalog to FILE, while the catalog is in use.
 
-    FILE can be restored into SQLite and into PostgreSQL. It contains no files of datasets: copy the data directory
-    after it. Keep the head of the log, which is printed: restore --anchor HEAD proves that FILE is this backup.
+    FILE can be restored into SQLite or PostgreSQL. It contains no files of datasets: copy the data directory after the
+    backup. Keep the head of the log, which is printed: restore --anchor HEAD proves that FILE is this backup.
 
     Examples:
         registry backup catalog.backup.gz
@@ -44,18 +44,18 @@ def backup(session: Session, file: str, force: bool, dry_run: bool) -> None:
         verb = "would save" if dry_run else "saved"
         yield f"{verb} {_described(done.facts)} to {it['file']} ({size(it['num_bytes'])})"
         yield Fields({"schema": it["schema"], "head": it["head"], "sha256": it["sha256"]})
-        yield Note("note: the files of the datasets are not in it; copy the data directory after the backup")
+        yield Note("note: the backup does not contain the files of the datasets; copy the data directory after it")
         if done.num_secret_rows:
             rows = counted(done.num_secret_rows, "row")
-            yield Note(f"warning: {rows} may contain passwords or tokens in URLs, as older registries stored them")
-            yield Note("  Keep it secret, or upgrade the catalog first, which removes them: registry db upgrade")
+            yield Note(f"warning: {rows} may contain passwords or tokens in URLs, which older releases stored")
+            yield Note("  Keep the backup secret, or first remove them by upgrading the catalog: registry db upgrade")
 
     session.out.present("backup", value, human)
 
 
 @session_command("restore")
 @file_argument
-@click.option("--anchor", metavar="HEAD", help="The head that was printed with the backup: the log must contain it.")
+@click.option("--anchor", metavar="HEAD", help="The head that registry backup printed: the log must contain it.")
 @click.option("--no-verify", is_flag=True, help="Do not compare the rows with the event log.")
 @dry_run_option
 def restore(session: Session, file: str, anchor: str | None, no_verify: bool, dry_run: bool) -> None:
@@ -103,7 +103,7 @@ def restore(session: Session, file: str, anchor: str | None, no_verify: bool, dr
         for secret in it["secrets_removed"]:
             yield f"{secret['reference']}: secrets were removed from URLs in {', '.join(secret['columns'])}"
         if it["secrets_removed"]:
-            yield Note(f"warning: {file} still contains these secrets; replace it by a new backup, and revoke them")
+            yield Note(f"warning: {file} still contains these secrets; replace it with a new backup, and revoke them")
         if it["data_dir"] is None:
             if not dry_run:
                 yield Note("note: the catalog records no data directory; to record the place of the files:")

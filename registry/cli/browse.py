@@ -1,6 +1,6 @@
 """``registry list``, ``search``, ``show``, ``versions`` and ``diff``: show the catalog and how versions differ.
 
-Other commands use the functions here to print features, differences, and why a look-up chose its version.
+Other commands use these functions to print features, differences, and why a look-up chose its version.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SORTED: Final[dict[str, dict[str, Column]]] = {
     "date": {"PUBLISHED (UTC)": lambda row: f"{row['published_at']:%Y-%m-%d %H:%M}"},
     "size": {"SIZE": lambda row: size(row["num_bytes"])},
 }
-"""The column that a list has beside the others, by its order."""
+"""The additional column of a list, by its sort order."""
 
 
 _all_option: Final = click.option(
@@ -47,8 +47,8 @@ _all_option: Final = click.option(
 
 @session_command("list")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only datasets with this tag; may be repeated.")
-@click.option("--like", metavar="GLOB", help="Only datasets whose name, with its config, matches GLOB.")
-@click.option("--owner", metavar="NAME", help="Only datasets whose listed version NAME published.")
+@click.option("--like", metavar="GLOB", help="Only datasets whose name, including the config, matches GLOB.")
+@click.option("--owner", metavar="NAME", help="Only datasets whose listed version was published by NAME.")
 @click.option(
     "--state",
     type=click.Choice([state.value for state in VersionState]),
@@ -59,11 +59,11 @@ _all_option: Final = click.option(
     type=click.Choice(["name", "date", "size", "examples", "versions"]),
     default="name",
     show_default=True,
-    help="Sort by this, the newest or largest first.",
+    help="Sort by this, newest or largest first.",
 )
 @_all_option
 def list_(session: Session, every: bool, **conditions: Any) -> None:
-    """List the datasets of the catalog, by name. Datasets without a record are marked as empty.
+    """List the datasets of the catalog by name. Datasets without records are marked as empty.
 
     A dataset whose versions are all yanked or dropped is hidden unless you add --all, or --state yanked or dropped.
 
@@ -111,7 +111,7 @@ def list_(session: Session, every: bool, **conditions: Any) -> None:
 
 
 def _leave_out_withdrawn(session: Session, found: Sequence[T], command: str) -> Sequence[T]:
-    """The datasets or hits that have a version to read; a note counts the others, which ``command`` shows."""
+    """The datasets or hits with a readable version; a note counts the others, which ``command`` shows."""
     readable = [summary for summary in found if not summary.is_withdrawn]
     if number := len(found) - len(readable):
         hidden = "1 dataset is hidden: all its" if number == 1 else f"{number:,} datasets are hidden: all their"
@@ -123,7 +123,7 @@ def _leave_out_withdrawn(session: Session, found: Sequence[T], command: str) -> 
 
 
 def _listed_version(row: dict[str, Any]) -> str:
-    """The canonical version, or the highest one, with remarks on what a look-up does with it."""
+    """The canonical version, or else the highest one, with remarks on how look-ups treat it."""
     status, remark = row["status"], ""
     if status in (VersionStatus.YANKED, VersionStatus.DROPPED):
         remark = f" ({status})"
@@ -141,12 +141,12 @@ def _listed_version(row: dict[str, Any]) -> str:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Show the best N.")
 @_all_option
 def search(session: Session, text: tuple[str, ...], limit: int, every: bool) -> None:
-    """Find datasets that match all words of TEXT, the best first.
+    """Find datasets that match all words of TEXT, best match first.
 
-    Searches names, tags, features with their labels, descriptions, licence, homepage and citation. A word matches every
-    word that begins with it; case and accents are ignored. TEXT has no other syntax. If nothing is found, the exit code
-    is 0, and a note names the words without a match. A dataset whose versions are all yanked or dropped is hidden
-    unless you add --all.
+    Searches names, tags, features and their labels, descriptions, licences, homepages and citations. A word matches
+    every word that begins with it; case and accents are ignored. TEXT has no other syntax. If nothing is found, the
+    exit code is 0, and a note lists the words without a match. A dataset whose versions are all yanked or dropped is
+    hidden unless you add --all.
 
     Examples:
         registry search digits
@@ -158,7 +158,7 @@ def search(session: Session, text: tuple[str, ...], limit: int, every: bool) -> 
         match: Sequence[SearchHit] = catalog.search(words, limit=limit + 1)  # one more, to know whether there are more
         if not match:
             session.out.note(catalog.backend.explain_no_hits(words))
-    # Hits without a version to read come last, so the limit leaves them out first.
+    # Hits without a readable version come last, so the limit cuts them first.
     if not every:
         match = _leave_out_withdrawn(session, match, f"registry search {shlex.join(text)}")
     if len(match) > limit:
@@ -194,7 +194,7 @@ def show(session: Session, reference: str, why: bool) -> None:
         folder, attachments = dataset.folder, dataset.attachments
         features = list(feature_lines(dataset.features))
         statistics = None
-        if attachments and folder.startswith("file:"):  # elsewhere, reading them would take a request
+        if attachments and folder.startswith("file:"):  # on other machines, reading them would take a request
             from registry.pages.previews import near_statistics
 
             statistics = near_statistics(dataset)
@@ -255,7 +255,7 @@ def show(session: Session, reference: str, why: bool) -> None:
                 "supervised": " -> ".join(it["supervised_keys"] or ()),
                 "metadata": f"{custom}: see --format json" if custom else "",
                 "experiments": [f"{flag} {'on' if is_on else 'off'}" for flag, is_on in it["experiments"].items()],
-                "prepared by": code and f"code {code} or older: today's code can only read it",
+                "prepared by": code and f"code {code} or older: newer code can only read it",
                 "slicing": it["slicing"],
                 "format": "" if it["file_format"] == "tfrecord" else it["file_format"],
                 "order": "as generated (TFDS's disable_shuffling)" if facts.disable_shuffling else "",
@@ -278,7 +278,7 @@ def show(session: Session, reference: str, why: bool) -> None:
 @session_command("versions", at=True)
 @reference_argument
 def versions(session: Session, reference: str) -> None:
-    """List every published version of a dataset, the highest first.
+    """List every published version of a dataset, highest first.
 
     Examples:
         registry versions digits
@@ -319,7 +319,7 @@ def versions(session: Session, reference: str) -> None:
 @html_option
 @force_option
 def diff(session: Session, old: str, new: str, show: int, html: str | None, force: bool) -> None:
-    """Show what changed from the version OLD to the version NEW, and the smallest version number that allows it.
+    """Show what changed from the version OLD to the version NEW, and the smallest number that the changes allow.
 
     Records are compared by the features that both versions have; shards and compression do not matter. Files are read
     only if the fingerprints in the catalog differ.
@@ -342,7 +342,7 @@ def diff(session: Session, old: str, new: str, show: int, html: str | None, forc
 
 
 def feature_lines(features: FeaturesDict, indent: str = "") -> Iterator[str]:
-    """A line for each feature, dicts and sequences of dicts as indented trees."""
+    """A line for each feature; dicts and sequences of dicts are indented trees."""
     from registry.features import FeaturesDict, Sequence
 
     for name, feature in features.items():
@@ -358,7 +358,7 @@ def feature_lines(features: FeaturesDict, indent: str = "") -> Iterator[str]:
 
 
 def _attachment_lines(attachments: Sequence[Attachment]) -> Iterator[str]:
-    """The name of each attachment; a version has many columns, so they share a line."""
+    """A line for each attachment; columns share a line, because a version has many."""
     columns = [file.num_bytes for file in attachments if file.kind == "columns"]
     yield from (f"{file.kind}: {file.name}, {size(file.num_bytes)}" for file in attachments if file.kind != "columns")
     if columns:
@@ -374,7 +374,7 @@ def why_values(sentences: Sequence[str], considered: Sequence[Considered]) -> di
 
 
 def describe_considered(considered: Sequence[Considered]) -> Iterator[Block]:
-    """The versions considered, as a table: the first rows and the one that was chosen."""
+    """A table of the versions that were considered: the first rows and the chosen version."""
     if len(considered) < 2:
         return  # the sentences say that no version exists
     rows = [fields_of(version, "version", "status", "verdict") for version in considered]
@@ -384,9 +384,9 @@ def describe_considered(considered: Sequence[Considered]) -> Iterator[Block]:
 
 @contextmanager
 def explained_refusal(out: Output, why: bool) -> Iterator[None]:
-    """If a look-up in this block is refused and ``why`` is set, print the versions it considered before the error.
+    """If a look-up in this block is refused and ``why`` is True, print the versions it considered before the error.
 
-    Programs find the same in the ``details`` of the error.
+    For programs, the ``details`` of the error contain the same.
     """
     try:
         yield
@@ -421,4 +421,4 @@ def describe_diff(diff: VersionDiff) -> Iterator[Block]:
         return
     if diff.unread:
         yield Note(f"records were not compared one by one: {diff.unread}")
-    yield f"smallest number after {changes.old}: {changes.smallest or 'there is none left'}"
+    yield f"smallest number after {changes.old}: {changes.smallest or 'all numbers are used up'}"

@@ -29,8 +29,8 @@ _PIXELS: Final = re.compile(
 def cache() -> None:
     """Show, fill and clear the cache: files of other machines, and decoded columns.
 
-    Reading keeps what it fetches from buckets and web servers in REGISTRY_CACHE_DIR, up to REGISTRY_CACHE_BYTES; what
-    was not used for the longest time is deleted first. The cache can be deleted at any time.
+    Reads store the files that they fetch from buckets and web servers in REGISTRY_CACHE_DIR, up to
+    REGISTRY_CACHE_BYTES. The least recently used files are deleted first. The cache can be deleted at any time.
 
     Examples:
         registry cache show
@@ -72,7 +72,7 @@ def show(session: Session) -> None:
 @session_command("clear", group=cache, catalog=False)
 @dry_run_option
 def clear(session: Session, dry_run: bool) -> None:
-    """Delete everything in the cache. Reads that use it continue with the store.
+    """Delete everything in the cache. Running reads continue from the store.
 
     Examples:
         registry cache clear --dry-run
@@ -94,10 +94,10 @@ def clear(session: Session, dry_run: bool) -> None:
 @click.argument("split", metavar="[SPLIT]", required=False, shell_complete=complete_split)
 @slicing_options
 def fetch(session: Session, reference: str, split: str | None, *, slicing: Slicing) -> None:
-    """Fetch the files of REF, or those with the records of SPLIT, to read them later without the store.
+    """Fetch the files of REF, or only those with the records of SPLIT, to read them later without the store.
 
-    Each file is compared with its published sha256. Reading an exact version, or a pin, then sends no request to the
-    store, in any order.
+    Each file is compared with its published sha256. Reading an exact version or a pin, in any order, then sends no
+    request to the store.
 
     Examples:
         registry cache fetch mnist:3.0.1
@@ -117,8 +117,8 @@ def fetch(session: Session, reference: str, split: str | None, *, slicing: Slici
         subject = f"{report.reference}{f' {report.split}' if report.split else ''}"
         files = f"{counted(it['num_files'], 'file')} ({size(it['num_bytes'])})"
         if it["folder"] is None:
-            return [f"{subject}: {files}, on this machine: nothing to fetch"]
-        return [f"{subject}: {files} in the cache, of which {size(it['num_new_bytes'])} were fetched now"]
+            return [f"{subject}: {files} on this machine: nothing to fetch"]
+        return [f"{subject}: {files} in the cache, {size(it['num_new_bytes'])} of which were fetched now"]
 
     session.out.present("cache.fetch", value, human)
 
@@ -131,7 +131,7 @@ def fetch(session: Session, reference: str, split: str | None, *, slicing: Slici
     "--pixels",
     multiple=True,
     metavar="FEATURE[=1/N][,HxW]",
-    help="Keep an image as pixels: all of them, or at 1/2, 1/4 or 1/8 of its size, or the centre of H x W pixels.",
+    help="Keep an image as pixels: whole, at 1/2, 1/4 or 1/8 of its size, or cropped to the centre H x W pixels.",
 )
 def build(
     session: Session, reference: str, split: str | None, *, columns: list[str] | None, pixels: tuple[str, ...]
@@ -139,7 +139,7 @@ def build(
     """Keep the decoded columns of REF, or of one SPLIT, so that reads of any slice need not decode records.
 
     They are plain .npy files in the cache. Images and sounds are kept as their files, which each read decodes; --pixels
-    keeps the pixels of an image. Run it again after it was stopped: it goes on from there.
+    keeps the pixels of an image. If the command was interrupted, run it again to continue.
 
     Examples:
         registry cache build mnist:3.0.1
@@ -158,7 +158,7 @@ def build(
 
     def human(it: dict[str, Any]) -> list[str]:
         kept = f"{counted(it['num_columns'], 'column')} of {counted(it['num_examples'], 'record')}"
-        new = "all kept before" if not it["num_new_columns"] else f"{it['num_new_columns']:,} of them new"
+        new = "all existed before" if not it["num_new_columns"] else f"{it['num_new_columns']:,} of them new"
         return [f"{report.reference} {'+'.join(report.splits)}: {kept} ({size(it['num_bytes'])}) in the cache, {new}"]
 
     session.out.present("cache.build", value, human)
@@ -172,7 +172,7 @@ def _read_pixels(text: str) -> tuple[str, ImageDecoding]:
     if parts is None:
         raise UsageError(
             f"cannot read --pixels {text!r:.80}",
-            hint="Write a feature, and how it is decoded: image, image=1/4, image=56x56 or image=1/4,56x56.",
+            hint="Write a feature and, optionally, how to decode it: image, image=1/4, image=56x56 or image=1/4,56x56.",
         )
     crop = None if parts["height"] is None else (int(parts["height"]), int(parts["width"]))
     return parts["feature"], ImageDecoding(ratio=int(parts["ratio"] or 1), crop=crop)

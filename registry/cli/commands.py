@@ -43,14 +43,14 @@ class Session:
 
     @property
     def catalog_url(self) -> str:
-        """The catalog that ``connect`` opens: the one that was named, or the default."""
+        """The catalog that ``connect`` opens: the named one, or the default."""
         from registry.api import catalog_url
 
         return catalog_url(self.url)
 
     @property
     def is_sqlite(self) -> bool:
-        """Whether the catalog is an SQLite file; otherwise, it is on a server that others use, too."""
+        """Whether the catalog is an SQLite file; otherwise, it is on a server that others may use."""
         from registry.catalog import sqlite_path
 
         return sqlite_path(self.catalog_url) is not None
@@ -59,8 +59,8 @@ class Session:
     def pasted_options(self) -> str:
         """``--catalog`` and ``--data-dir`` for a command in a hint, with a space before each.
 
-        An option that is set in the environment is left out. A URL with a password is never printed: the command reads
-        it from the environment.
+        Options that are set in the environment are left out. A URL with a password is never printed: the command in the
+        hint reads it from the environment.
         """
         options = ""
         if self.url and self.url != read_variable("REGISTRY_CATALOG"):
@@ -71,16 +71,16 @@ class Session:
         return options
 
     def connect(self, *references: str | None, create: bool | None = False) -> Catalog:
-        """Open the catalog. A missing SQLite file is an error, see ``registry.connect``: its path may be mistyped.
+        """Open the catalog. A missing SQLite file is an error: its path may be mistyped. See ``registry.connect``.
 
-        Prints a note for each of ``references`` that has a former name of a dataset. ``look_up`` does so, too.
+        Prints a note for each of ``references`` with a former name of a dataset, as ``look_up`` does.
         """
         from registry.api import connect
 
         with self.name_origin() if self.url is not None else nullcontext():
             catalog = connect(self.url, data_dir=self.data_dir, create=create)
         for reference in filter(None, references):
-            with suppress(RegistryError):  # the command itself meets it
+            with suppress(RegistryError):  # the command itself reports it
                 name = Reference.parse(reference).name
                 if (note := rename_note(catalog.present_name(name), name)) is not None:
                     self.out.note(f"note: {note}")
@@ -88,9 +88,9 @@ class Session:
 
     @contextmanager
     def connect_to_publish(self, *, dry_run: bool = False, announce: bool = False) -> Iterator[Catalog]:
-        """Open the catalog; the first write creates it. A dry run creates nothing: it finds an empty catalog.
+        """Open the catalog, which the first write creates. A dry run creates nothing, and sees an empty catalog.
 
-        ``announce`` is for commands that publish nothing: a note says that the catalog is new, as its path may be
+        ``announce`` is for commands that publish nothing: a note says that the catalog is new, because its path may be
         mistyped.
         """
         from registry.catalog.absent import is_created, to_publish
@@ -101,13 +101,13 @@ class Session:
                 self.out.note(f"note: created the catalog {catalog.url}")
 
     def name_origin(self) -> AbstractContextManager[None]:
-        """Errors of the catalog say which option or variable named it, or that it is the default."""
+        """Make errors of the catalog say which option or variable names it, or that it is the default."""
         from registry.api import locations
 
         return locations.name_origin(self.url, given_by=self.given_by)
 
     def connect_unless_pinned(self) -> AbstractContextManager[Catalog | None]:
-        """The opened catalog; or None if look-ups are locked to a pin file, which needs no catalog."""
+        """The opened catalog, or None if look-ups are locked to a pin file, which needs no catalog."""
         from registry.api.lock import current_lock
 
         lock = current_lock()
@@ -128,7 +128,7 @@ _LOCKED: Final = click.option(
     "--locked", is_flag=True, help="Refuse REF unless it names one version exactly.  [also: $REGISTRY_LOCKED]"
 )
 _AT: Final = click.option(
-    "--at", metavar="DATE", help="Look up what was true at the end of that day, or at that moment, in UTC."
+    "--at", metavar="DATE", help="Look up as of the end of that day, or as of that moment, in UTC."
 )
 _FORMAT: Final = click.option(
     "--format",
@@ -140,7 +140,7 @@ _FORMAT: Final = click.option(
 _DATA_DIR: Final = click.option(
     "--data-dir",
     metavar="DIR",
-    help="Folder of the shards.  [default: $REGISTRY_DATA_DIR, else the one that the catalog records]",
+    help="Data directory with the shards.  [default: $REGISTRY_DATA_DIR, else the one that the catalog records]",
 )
 _CATALOG: Final = click.option(
     "--catalog",
@@ -163,20 +163,21 @@ def session_command(
     output_format: Callable[[Any], Any] | None = None,
     **attributes: Any,
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """A click command with ``--catalog``, ``--data-dir`` and ``--format``; its function gets a Session first.
+    """Define a click command with ``--catalog``, ``--data-dir`` and ``--format``, whose function gets a Session first.
 
     Its help page is the docstring of the function, see ``documented``.
 
     Args:
-        name: of the command.
-        group: the group that gets the command, if any.
+        name: the name of the command.
+        group: the group to which the command is added, if any.
         at: add ``--at``, for commands that look up a reference.
-        locked: add ``--locked``, likewise.
+        locked: add ``--locked``, for commands that look up a reference.
         catalog: add ``--catalog`` and ``--data-dir``; False for commands that open no catalog.
-        engine: what the command does, e.g. ``building``, if a cluster can do it: add ``--engine`` and its settings.
-        data_dir: the ``--data-dir`` to add instead of the common one, also without a catalog.
-        output_format: the ``--format`` to add instead of the common one.
-        attributes: passed on to ``click.command``.
+        engine: the activity of the command, e.g. ``building``, if a cluster can do it: add ``--engine`` and its
+            settings.
+        data_dir: the ``--data-dir`` option to add instead of the common one, even without a catalog.
+        output_format: the ``--format`` option to add instead of the common one.
+        attributes: passed to ``click.command``.
     """
     doing, format_option = engine, output_format or _FORMAT
 
@@ -205,7 +206,7 @@ def session_command(
             (data_dir or _DATA_DIR, catalog or data_dir is not None),
             (_CATALOG, catalog),
         )
-        for option, is_wanted in wanted:  # the last one is listed first
+        for option, is_wanted in wanted:  # in reverse: help lists the last decorator first
             wrapped = option(wrapped) if is_wanted else wrapped
         result = cast("click.Command", documented(click.command, name, **attributes)(wrapped))
         if group is not None:
@@ -218,7 +219,7 @@ def session_command(
 def _spell_option(parameters: Iterable[click.Parameter], name: str, value: Any) -> str | None:
     """How the command with these parameters spells an argument of Python: ``--from csv`` for ``kind="csv"``.
 
-    None if the command has no such option.
+    Returns None if the command has no such option.
 
     >>> options = [click.Option(["--feature", "features"], multiple=True), click.Option(["--no-verify"])]
     >>> _spell_option(options, "features", {"unit price": "Text"}), _spell_option(options, "verify", False)
@@ -272,7 +273,7 @@ def version_values(reference: Reference) -> dict[str, Any]:
 
 
 def change_values(change: AliasChange | LocationChange) -> dict[str, Any]:
-    """The fields of a result that say what a change is, and whether it was made."""
+    """The fields of a result that describe a change and whether it was made."""
     return {
         "before": change.before,
         "after": change.after,
@@ -289,14 +290,14 @@ def joint_exit_code(exit_codes: Iterable[int]) -> int:
 
 
 def documented(make: Callable[..., Any], name: str, **attributes: Any) -> Callable[[Callable[..., Any]], Any]:
-    """A decorator that makes a command or group whose help page is the docstring of the function.
+    """Decorate a function as a command or group whose help page is the docstring of the function.
 
-    The lines below ``Examples:``, the last section of the docstring, come last on the page, too.
+    The section ``Examples:`` must be the last of the docstring, and is also the last of the page.
 
     Args:
         make: ``click.command`` or ``click.group``.
-        name: of the command.
-        attributes: passed on to ``make``.
+        name: the name of the command.
+        attributes: passed to ``make``.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:

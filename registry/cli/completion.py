@@ -33,7 +33,7 @@ def completion(ctx: click.Context, shell: str) -> None:
 
 
 def complete_reference(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the datasets of the catalog that have a version to read."""
+    """Complete the datasets of the catalog that have a readable version."""
     return _offer(
         ctx, incomplete, lambda catalog: [dataset.dataset for dataset in catalog.datasets() if not dataset.is_withdrawn]
     )
@@ -43,7 +43,7 @@ def complete_version(ctx: click.Context, param: click.Parameter, incomplete: str
     """Complete datasets; after ``:`` the versions of a dataset, after ``@`` its aliases."""
     dataset, sign, _ = incomplete.partition("@" if "@" in incomplete else ":")
     if not sign:
-        # Of withdrawn datasets as well: promote, yank --undo and drop --undo name them.
+        # Includes withdrawn datasets, which promote, yank --undo and drop --undo name.
         return _offer(ctx, incomplete, lambda catalog: [summary.dataset for summary in catalog.datasets()])
 
     def numbers(catalog: Catalog) -> list[str]:
@@ -56,7 +56,7 @@ def complete_version(ctx: click.Context, param: click.Parameter, incomplete: str
 
 
 def complete_split(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the part after the last ``+`` with the splits of the dataset that was typed before."""
+    """Complete the part after the last ``+`` with the splits of the dataset that precedes it."""
     before, plus, _ = incomplete.rpartition("+")
 
     def splits(catalog: Catalog) -> list[str]:
@@ -83,7 +83,7 @@ def complete_builder(ctx: click.Context, param: click.Parameter, incomplete: str
 
 
 def complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the pins of the file that was typed before."""
+    """Complete the pins of the file that precedes it."""
     from registry.api.locations import open_pin_file
 
     try:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
 
 @documented(click.group, "config")
 def config() -> None:
-    """Configs of datasets, protected canonical versions, and the data directory of the catalog.
+    """Manage configs of datasets, the protection of canonical versions, and the data directory of the catalog.
 
     Examples:
         registry config list mnist
@@ -62,7 +62,7 @@ def _canonical(row: dict[str, Any]) -> str:
 @dry_run_option
 @uses_option
 def set_default(session: Session, dataset: str, dry_run: bool, uses: list[Use]) -> None:
-    """Make the config of DATASET (NAME/CONFIG) the one that a reference without a config means.
+    """Make the config in DATASET (NAME/CONFIG) the default: references without a config resolve to it.
 
     Prints every reference that resolves differently, before and after.
 
@@ -83,7 +83,7 @@ def set_default(session: Session, dataset: str, dry_run: bool, uses: list[Use]) 
 
     def human(it: dict[str, Any]) -> Iterator[Block]:
         if not it["is_change"]:
-            yield f"{it['after']} is the default config of {it['dataset']} already"
+            yield f"{it['after']} is already the default config of {it['dataset']}"
             return
         verb = "would make" if it["dry_run"] else "made"
         replacing = "" if it["before"] is None else f", replacing {it['before']}"
@@ -95,16 +95,14 @@ def set_default(session: Session, dataset: str, dry_run: bool, uses: list[Use]) 
 
 @session_command("protect", group=config)
 @optional_dataset_argument("[NAME]")
-@click.option("--two-persons", is_flag=True, help="Promotions wait until another person approves them.")
+@click.option("--two-persons", is_flag=True, help="Promotions need the approval of another person.")
 @dry_run_option
 def protect(session: Session, dataset: str | None, two_persons: bool, dry_run: bool) -> None:
-    """Let only 'registry promote' move the canonical version of NAME, or of every dataset without NAME.
+    """Protect the canonical version of NAME, or of every dataset: only 'registry promote' can change it.
 
-    NAME is a dataset, or NAME/CONFIG. From then on, 'build', 'publish' and 'import' do not change the canonical
-    version, and --promote is refused. A dataset whose first version is published later has no canonical version until
-    one is promoted.
-
-    With --two-persons, a promotion, and 'unprotect', wait until another person approves them: see 'registry proposal'.
+    NAME is a dataset, or NAME/CONFIG. 'build', 'publish' and 'import' no longer change the canonical version, and
+    refuse --promote. A protected dataset without versions has no canonical version until one is promoted.
+    With --two-persons, promotions and 'unprotect' need the approval of another person: see 'registry proposal'.
 
     Examples:
         registry config protect mnist
@@ -122,7 +120,7 @@ def protect(session: Session, dataset: str | None, two_persons: bool, dry_run: b
 @optional_dataset_argument("[NAME]")
 @dry_run_option
 def unprotect(session: Session, dataset: str | None, dry_run: bool) -> None:
-    """Undo 'registry config protect' of NAME, or of the whole catalog without NAME.
+    """Undo 'registry config protect' for NAME, or without NAME for the whole catalog.
 
     Examples:
         registry config unprotect mnist
@@ -135,13 +133,13 @@ def unprotect(session: Session, dataset: str | None, dry_run: bool) -> None:
 
 @session_command("data-dir", group=config)
 @click.argument("folder", metavar="[DIR]", required=False)
-@click.option("--force", is_flag=True, help="Record it although files of versions are missing there.")
+@click.option("--force", is_flag=True, help="Record DIR even if files of versions are missing there.")
 @dry_run_option
 def data_dir(session: Session, folder: str | None, force: bool, dry_run: bool) -> None:
     """Show the data directory that the catalog records, or record DIR: a path or URL.
 
-    Every client without --data-dir and REGISTRY_DATA_DIR uses it. A client that names another one can read, and is
-    refused when it publishes. The first publication records it. Record another one after its files were copied there.
+    Clients without --data-dir and REGISTRY_DATA_DIR use it. A client that names another directory can read, but not
+    publish. The first publication records it. To change it later, first copy the files, then record the new directory.
 
     Examples:
         registry config data-dir
@@ -156,7 +154,7 @@ def data_dir(session: Session, folder: str | None, force: bool, dry_run: bool) -
             change = catalog.set_data_dir(folder, force=force, dry_run=dry_run)
         if change.is_change and not change.is_checked:
             session.out.note(
-                f"note: {change.after.place} was not opened: whether it exists and can be read was not checked"
+                f"note: {change.after.place} was not opened, so it was not checked that it exists and can be read"
             )
         value = {
             "data_dir": change.after.place,
@@ -167,9 +165,9 @@ def data_dir(session: Session, folder: str | None, force: bool, dry_run: bool) -
 
     def human(it: dict[str, Any]) -> Iterator[str]:
         if folder is None:
-            yield it["data_dir"] or "none recorded yet; the first publication will record one"
+            yield it["data_dir"] or "not recorded yet; the first publication records it"
         elif not it["is_change"]:
-            yield f"{it['data_dir']} is the data directory already"
+            yield f"{it['data_dir']} is already the data directory"
         else:
             before = "" if it["before"] is None else f", instead of {it['before']}"
             yield f"{it['data_dir']} {'would be' if it['dry_run'] else 'is'} the data directory{before}"
@@ -196,16 +194,16 @@ def _present_protection(session: Session, schema: str, change: ProtectionChange)
             yield describe_proposal(change.proposal)
             return
         if not it["is_change"]:
-            yield f"{scope} is {'protected already' if it['after'] else 'not protected: nothing to undo'}"
+            yield f"{scope} is {'already protected' if it['after'] else 'not protected: nothing to undo'}"
         elif it["after"]:
             moved = "its canonical version" if it["dataset"] else "a canonical version"
-            yield f"{scope} {'would be' if it['dry_run'] else 'is'} protected: only 'registry promote' moves {moved}"
+            yield f"{scope} {'would be' if it['dry_run'] else 'is'} protected: only 'registry promote' changes {moved}"
             if it["two_persons"]:
-                yield "Promotions wait until another person approves them: see registry proposal list"
+                yield "Promotions need the approval of another person: see registry proposal list"
         else:
             yield f"{scope} {'would no longer be' if it['dry_run'] else 'is no longer'} protected"
         if not it["after"] and wider is not None:
             undo = f"registry config unprotect {wider}".rstrip()
-            yield f"It stays protected by {wider or 'the whole catalog'}: see {undo}"
+            yield f"It remains protected by {wider or 'the whole catalog'}: see {undo}"
 
     session.out.present(schema, value, human)

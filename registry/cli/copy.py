@@ -23,14 +23,14 @@ if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
 
 @session_command("copy", engine="copying")
 @click.argument("references", metavar="[REF]...", nargs=-1, shell_complete=complete_reference)
-@click.option("--all", "every", is_flag=True, help="Copy every version that is not dropped, yanked ones too.")
+@click.option("--all", "every", is_flag=True, help="Copy every version that is not dropped, including yanked ones.")
 @click.option(
     "--to", "target", metavar="CATALOG", required=True, help="Database URL or SQLite file of the other catalog."
 )
 @click.option(
     "--to-data-dir",
     metavar="DIR",
-    help="Folder of the shards of the other catalog.  [default: $REGISTRY_DATA_DIR, else the one that it records]",
+    help="Data directory of the other catalog.  [default: $REGISTRY_DATA_DIR, else the one that it records]",
 )
 @dry_run_option
 def copy(
@@ -38,11 +38,10 @@ def copy(
 ) -> int:
     """Copy versions with their files, aliases, experiments and log entries to another catalog.
 
-    REF without a version, or with a range such as mnist:3.*, means every version that matches. A version keeps its
-    number, its time and its publisher. Each file is hashed while it is sent. If the command is interrupted, run it
-    again: files that are there are not sent again, and versions that are there are not changed. If the data directory
-    lacks files of a version that is there, they are copied. If a number is published there with other content, the exit
-    code is 4.
+    REF without a version, or with a range such as mnist:3.*, means every matching version. A version keeps its number,
+    its time and its publisher. Each file is hashed while it is sent. If the command is interrupted, run it again: files
+    that have arrived are not sent again. Versions that the other catalog already has are not changed, but missing files
+    are copied. If the other catalog has a number with other content, the exit code is 4.
 
     Examples:
         registry copy mnist:3.0.1 --to lab.db
@@ -57,10 +56,10 @@ def copy(
     other = Session(url=target, data_dir=to_data_dir, out=session.out)
     with session.connect(*references) as catalog, ExitStack() as stack:
         versions = choose_versions(catalog.backend, None if every else list(references))
-        to = stack.enter_context(other.connect_to_publish(dry_run=dry_run))  # a mistyped REF creates no catalog
+        to = stack.enter_context(other.connect_to_publish(dry_run=dry_run))  # last: a mistyped REF creates no catalog
         if to_data_dir is None and to.data_dir == catalog.data_dir:  # e.g. both are $REGISTRY_DATA_DIR
             session.out.note(
-                f"note: both catalogs use the data directory {to.data_dir}, so files that are there are not copied. "
+                f"note: both catalogs use the data directory {to.data_dir}, so existing files are not copied. "
                 "To copy them: --to-data-dir DIR"
             )
         with show_progress(session.out) as progress:
@@ -87,16 +86,14 @@ def _describe(version: CopiedVersion) -> Iterator[str]:
     )
     attachments = counted(version.num_attachments, "attachment") if version.num_attachments else ""
     files += f", {attachments}" * bool(attachments)
-    subject = (
-        f"the files of {version.reference}, which is there already," if version.only_files else str(version.reference)
-    )
+    subject = f"missing files of {version.reference}" if version.only_files else str(version.reference)
     match version.outcome.value:
         case "copied":
             yield f"copied {subject} to {version.folder} ({files})"
         case "found":
             yield f"would copy {subject} to {version.folder} ({files})"
         case "known":
-            yield f"{version.reference} is there already" + f", but for {attachments}" * bool(attachments)
+            yield f"{version.reference} already exists" + f", except {attachments}" * bool(attachments)
         case _:
             yield f"{version.reference}: not copied: {'' if version.error is None else version.error.message}"
             if version.error is not None and version.error.hint is not None:

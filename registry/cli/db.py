@@ -23,7 +23,7 @@ def db() -> None:
 
 @session_command("status", group=db)
 def status(session: Session) -> None:
-    """Show the schema revision of the catalog, the one this registry needs, and the recorded data directory.
+    """Show the schema revision of the catalog, the revision that this release needs, and the recorded data directory.
 
     Examples:
         registry db status
@@ -58,7 +58,7 @@ def status(session: Session) -> None:
 @session_command("upgrade", group=db)
 @click.argument("revision", default="head")
 def upgrade(session: Session, revision: str) -> None:
-    """Upgrade the catalog's schema to REVISION; default: the newest. An empty database becomes a catalog.
+    """Upgrade the catalog's schema to REVISION, by default the newest. An empty database becomes a catalog.
 
     Examples:
         registry db upgrade
@@ -133,15 +133,15 @@ def check(session: Session) -> None:
     "level",
     type=click.Choice(["reader", "publisher", "curator", "admin"]),
     required=True,
-    help="A reader looks up and reads; a publisher also publishes; a curator also withdraws versions, moves aliases, "
-    "protects names and records locations; an admin also changes the schema.",
+    help="A reader can look up and read; a publisher can also publish; a curator can also withdraw versions, move "
+    "aliases, protect names and record locations; an admin can also change the schema.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the SQL, and run nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the SQL without running it.")
 def grant(session: Session, role: str, level: Any, dry_run: bool) -> None:
-    """Give ROLE of the PostgreSQL server the rights of a level, also on tables of later upgrades.
+    """Grant ROLE of the PostgreSQL server the rights of a level, including on tables of later upgrades.
 
-    Run it as the owner of the database. It takes no right away, and can be run again. Only a superuser, or an admin of
-    the owner's role, makes an admin.
+    Run it as the owner of the database. It revokes no rights, and can be run again. Only a superuser, or an admin of
+    the owner's role, can grant the level admin.
 
     Examples:
         registry db grant ann --as reader
@@ -207,7 +207,7 @@ def _renew_rights(session: Session) -> None:
 
 
 def _note_secrets(session: Session, removed: Sequence[RemovedSecrets]) -> None:
-    """Print notes on what an upgrade cannot do: secrets may have been read, and copies of the database have them."""
+    """Print notes on what an upgrade cannot undo: secrets may have been read, and copies of the database have them."""
     if not removed:
         return
     session.out.note(

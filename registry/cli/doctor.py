@@ -1,4 +1,4 @@
-"""``registry doctor``: checks what the other commands need, and says what to do."""
+"""``registry doctor``: checks the requirements of the other commands, and says what to do."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from registry.envelope import fields_of
 
 @session_command("doctor")
 @click.option(
-    "--seconds", type=click.FloatRange(min=0.1), default=20, show_default=True, help="How long each check may take."
+    "--seconds", type=click.FloatRange(min=0.1), default=20, show_default=True, help="Time limit of each check."
 )
 def doctor(session: Session, seconds: float) -> int:
     """Check the catalog, your rights, the clock, the data directory, the cache and the installation.
 
-    The catalog is not changed. Each line is ok, a warning or a problem, and says what to do. The exit code is 1 if
-    there is a problem.
+    The catalog is not changed. Each line is ok, a warning or a problem, with advice. The exit code is 1 if there is a
+    problem.
 
     Examples:
         registry doctor

@@ -51,17 +51,18 @@ ENGINE_OPTIONS: Final = (
         "local]",
     ),
 )
-"""The options; the last one is listed first."""
+"""The options, in reverse: help lists the last one first."""
 
 
 @contextmanager
 def chosen_engine(out: Output, doing: str, arguments: dict[str, Any]) -> Iterator[None]:
-    """Use the engine that the options name in the block, and print one note that says what runs where.
+    """Use the engine that the options name in the block, and print a note that says what runs where.
 
     The options are removed from ``arguments``.
 
     Raises:
-        UsageError: the engine is unknown, or has no such setting; a setting is malformed; or there is no cluster.
+        UsageError: the engine is unknown, or does not have the setting; a setting is malformed; or no cluster was
+            found.
         MissingExtraError: Ray is not installed.
     """
     name = arguments.pop("engine") or read_variable("REGISTRY_ENGINE") or "local"
@@ -110,7 +111,7 @@ def read_environment(text: str) -> Mapping[str, Any]:
         try:
             content = read_file(path).decode()
         except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
+            reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
             raise UsageError(f"{place} cannot be read: {reason}", hint=_ENVIRONMENT_HINT) from error
     result = _parse_yaml(place, content) if is_yaml else _parse_json(place, content)
     if not isinstance(result, dict) or not all(isinstance(key, str) for key in result):
@@ -138,7 +139,7 @@ def _parse_yaml(place: str, content: str) -> Any:
 
 
 def _subject(arguments: Mapping[str, Any]) -> str:
-    """What the command works on: the value of its first argument."""
+    """The subject of the command: the value of its first argument."""
     parameters = click.get_current_context().command.params
     first = next((parameter.name for parameter in parameters if isinstance(parameter, click.Argument)), None)
     value = arguments.get(first or "")

@@ -45,7 +45,7 @@ def add(session: Session, name: str, description: str, default: str, dry_run: bo
     if change.is_change:
         line = f"{'would add' if dry_run else 'added'} {name}, {_on_off(change.after.default)} by default"
     else:
-        line = f"{name} is there already"
+        line = f"{name} already exists"
     _present(session, "add", change, line, dry_run=dry_run)
 
 
@@ -62,7 +62,7 @@ def list_(session: Session) -> None:
     columns: dict[str, Column] = {
         "EXPERIMENT": "name",
         "DEFAULT": lambda it: (
-            f"on for good since {it['retired_at']:%Y-%m-%d}" if it["retired_at"] else _on_off(it["default"])
+            f"always on since {it['retired_at']:%Y-%m-%d}" if it["retired_at"] else _on_off(it["default"])
         ),
         "ENABLED BY": "num_enabling",
         "DISABLED BY": "num_disabling",
@@ -90,7 +90,7 @@ def set_default(session: Session, name: str, value: str, dry_run: bool) -> None:
     if change.is_change:
         line = f"{'would set' if dry_run else 'set'} the default of {name}: {_on_off(value != 'on')} -> {value}"
     else:
-        line = f"{name} is {value} by default already"
+        line = f"{name} is already {value} by default"
     _present(session, "set-default", change, line, dry_run=dry_run)
 
 
@@ -98,7 +98,7 @@ def set_default(session: Session, name: str, value: str, dry_run: bool) -> None:
 @experiment_argument
 @dry_run_option
 def retire(session: Session, name: str, dry_run: bool) -> None:
-    """Switch NAME on for good: no version that is published from now on can override it.
+    """Switch NAME on permanently: versions that are published from now on cannot override it.
 
     Refused while it is off by default, or while a version that is neither yanked nor dropped switches it off.
 
@@ -109,9 +109,9 @@ def retire(session: Session, name: str, dry_run: bool) -> None:
     with session.connect() as catalog:
         change = catalog.experiments.retire(name, dry_run=dry_run)
     if change.is_change:
-        line = f"{'would retire' if dry_run else 'retired'} {name}: it is on for good"
+        line = f"{'would retire' if dry_run else 'retired'} {name}: it is now always on"
     else:
-        line = f"{name} is retired already, on for good since {change.after.retired_at:%Y-%m-%d}"
+        line = f"{name} is already retired, and always on since {change.after.retired_at:%Y-%m-%d}"
     _present(session, "retire", change, line, dry_run=dry_run)
 
 

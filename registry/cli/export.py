@@ -25,7 +25,7 @@ _COMMANDS: Final = {
     "webdataset": ("registry.cli.export_records:webdataset", "Write records as tars of files."),
     "tfds": ("registry.cli.export:tfds", "Write a version as a folder that TFDS loads."),
     "croissant": ("registry.cli.export:croissant", "Print a version as Croissant JSON-LD."),
-    "earth-engine": ("plugin:export.earth-engine", "Write a version of patches or rows as Earth Engine exports it."),
+    "earth-engine": ("plugin:export.earth-engine", "Write patches or rows in the format of Earth Engine exports."),
 }
 
 
@@ -58,7 +58,7 @@ def tfds(session: Session, reference: str, folder: str) -> None:
 
     def human(it: dict[str, Any]) -> Iterator[str]:
         if not it["newly"]:
-            yield f"{dataset.reference} is exported already: {it['folder']}"
+            yield f"{dataset.reference} is already exported: {it['folder']}"
             return
         yield f"exported {dataset.reference}, {size(it['num_bytes'])}: {it['folder']}"
         yield f"load it with: tfds.builder_from_directory({it['folder']!r})"
@@ -74,7 +74,7 @@ def tfds(session: Session, reference: str, folder: str) -> None:
     "--url",
     "base_url",
     metavar="BASE",
-    help="URL of the folder of the shards.  [default: files are named relative to the document]",
+    help="URL of the folder with the shards.  [default: files are named relative to the document]",
 )
 @click.option(
     "--creator", "creators", metavar="NAME", multiple=True, help="A person who made the dataset; may be repeated."
@@ -105,7 +105,7 @@ def croissant(
         yield JsonText(partial(json_for_page, it["document"])) if output is None else f"wrote {output}"
         folder = dataset.local_folder or dataset.folder
         if path is not None and base_url is None and str(Path(path).parent) != folder:
-            yield f"It names the shards relative to itself. They are in {folder}. To name a URL of them: --url"
+            yield f"It names the shards, which are in {folder}, relative to itself. To name them by URL: --url URL"
 
     session.out.present("export.croissant", {"path": path, "document": document}, human)
 

@@ -39,11 +39,11 @@ def _refuse_output(context: click.Context, _: click.Parameter, dest: str | None)
     """Other commands, such as ``export croissant``, have ``-o FILE``."""
     if dest is not None:
         command = f"{context.command_path} REF {shlex.quote(dest)}"
-        raise UsageError("the file is an argument here, without -o", hint=f"Write: {command}")
+        raise UsageError("the output file is an argument, not an option", hint=f"Write: {command}")
 
 
 def _export_command(kind: ExportKind, *, labels: str) -> Callable[[Callable[..., Any]], click.Command]:
-    """A command that exports records; ``labels`` describes the default of ``--labels``."""
+    """Define a command that exports records; ``labels`` describes the default of ``--labels``."""
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         for option in reversed(
@@ -79,9 +79,9 @@ def _export_command(kind: ExportKind, *, labels: str) -> Callable[[Callable[...,
 def csv(session: Session, **options: Any) -> None:
     """Write records as CSV: with a header, texts in quotes, nulls as empty cells without quotes.
 
-    With --split, DEST is one file; - is stdout. Without it, DEST is a folder that gets SPLIT.csv for each split; or a
-    file .csv or .csv.gz if there is only one split. Dates and times are ISO 8601 texts. CSV cannot hold lists, arrays,
-    images and dicts: leave them out with --columns, or export another format.
+    With --split, DEST is one file; - is stdout. Without it, DEST is a folder, in which each split becomes SPLIT.csv; if
+    there is only one split, DEST may be a .csv or .csv.gz file. Dates and times are ISO 8601 texts. CSV cannot
+    represent lists, arrays, images and dicts: leave them out with --columns, or export another format.
 
     Examples:
         registry export csv prices prices.csv
@@ -96,9 +96,10 @@ def csv(session: Session, **options: Any) -> None:
 def jsonl(session: Session, **options: Any) -> None:
     """Write records as JSON lines: one JSON object on each line.
 
-    With --split, DEST is one file; - is stdout. Without it, DEST is a folder that gets SPLIT.jsonl for each split; or a
-    file .jsonl or .jsonl.gz if there is only one split. Dates and times are ISO 8601 texts. Files of images and sounds,
-    and bytes that are not UTF-8, become {"base64": ...}; NaN and infinities become "nan", "inf" and "-inf".
+    With --split, DEST is one file; - is stdout. Without it, DEST is a folder, in which each split becomes SPLIT.jsonl;
+    if there is only one split, DEST may be a .jsonl or .jsonl.gz file. Dates and times are ISO 8601 texts. Files of
+    images and sounds, and bytes that are not UTF-8, become {"base64": ...}; NaN and infinities become "nan", "inf" and
+    "-inf".
 
     Examples:
         registry export jsonl reviews reviews.jsonl.gz
@@ -111,8 +112,8 @@ def jsonl(session: Session, **options: Any) -> None:
 def parquet(session: Session, **options: Any) -> None:
     """Write records as Parquet, with the schema metadata of Hugging Face's datasets.
 
-    With --split, DEST is one file. Without it, DEST is a folder that gets SPLIT.parquet for each split; or a file
-    .parquet if there is only one split. Images and sounds are the bytes of their files.
+    With --split, DEST is one file. Without it, DEST is a folder, in which each split becomes SPLIT.parquet; if there is
+    only one split, DEST may be a .parquet file. Images and sounds are the bytes of their files.
 
     Examples:
         registry export parquet mnist mnist/
@@ -125,8 +126,8 @@ def parquet(session: Session, **options: Any) -> None:
 def arrow(session: Session, **options: Any) -> None:
     """Write records in Arrow IPC's file format (Feather), with the schema metadata of Hugging Face's datasets.
 
-    With --split, DEST is one file. Without it, DEST is a folder that gets SPLIT.arrow for each split; or a file .arrow
-    if there is only one split. Images and sounds are the bytes of their files.
+    With --split, DEST is one file. Without it, DEST is a folder, in which each split becomes SPLIT.arrow; if there is
+    only one split, DEST may be a .arrow file. Images and sounds are the bytes of their files.
 
     Examples:
         registry export arrow mnist mnist/
@@ -139,8 +140,8 @@ def arrow(session: Session, **options: Any) -> None:
 def imagefolder(session: Session, **options: Any) -> None:
     """Write records as a folder of images, DEST/SPLIT/CLASS/000017.png, as Hugging Face's imagefolder reads it.
 
-    With --split, the folders of classes are in DEST itself. The images are the stored files, and their numbers are
-    those of the records. If there are other features, metadata.jsonl has them, and the class, for each file.
+    With --split, the folders of classes are in DEST itself. The images are the stored files, named by the numbers of
+    their records. If there are other features, metadata.jsonl contains them, and the class, for each file.
 
     Examples:
         registry export imagefolder mnist mnist/
@@ -154,14 +155,14 @@ def imagefolder(session: Session, **options: Any) -> None:
     "--shard-size",
     type=click.IntRange(min=1),
     metavar="MIB",
-    help="The size that a tar does not exceed, in MiB, unless one record does.  [default: 512]",
+    help="The maximum size of a tar in MiB, unless a single record is larger.  [default: 512]",
 )
 def webdataset(session: Session, shard_size: int | None, **options: Any) -> None:
     """Write records as tars of files, DEST/SPLIT-000000.tar ..., as WebDataset reads them.
 
-    With --split, the tars have the name of the dataset. Each record is a run of files with one key: the image or sound
-    (.png, .jpg, .wav ...), the class (.cls), the text (.txt) and the other features (.json). The same records give the
-    same bytes.
+    With --split, the tars are named after the dataset. Each record is a group of files with the same key: the image or
+    sound (.png, .jpg, .wav ...), the class (.cls), the text (.txt) and the other features (.json). The same records
+    give the same bytes.
 
     Examples:
         registry export webdataset mnist mnist/
@@ -188,7 +189,7 @@ def _export(
     to_stdout = dest == _STDOUT
     if to_stdout and session.out.as_json:
         raise UsageError(
-            "stdout cannot get both the records and the JSON of --format json", hint="Name a file instead of -."
+            "records and the JSON of --format json cannot both go to stdout", hint="Name a file instead of -."
         )
     with session.connect_unless_pinned() as catalog:
         dataset = session.look_up(catalog, reference)

@@ -1,8 +1,8 @@
 """Describes the error that ended a command: its message, its hint and its exit code.
 
-``cli/main`` passes every exception here. Errors of the registry bring their own words. For errors of the operating
-system, the network, the database and an author's code, this module finds the cause. Only what remains is reported as
-a fault of the registry.
+``cli/main`` passes every exception to this module. Errors of the registry have their own messages. For errors of the
+operating system, the network, the database and an author's code, this module finds the cause. Only the remaining
+errors are reported as faults of the registry.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _OS_HINTS: Final = {
     errno.ENOSPC: "Free some space, or write to another disk.",
     errno.EDQUOT: "Your disk quota is used up: free some space, or write to another disk.",
     errno.EFBIG: "The file would be larger than its file system or your limit allows: see ulimit -f.",
-    errno.EACCES: "Check who owns it and its folder.",
-    errno.EPERM: "Check who owns it and its folder.",
+    errno.EACCES: "Check the owner and permissions of the file and its folder.",
+    errno.EPERM: "Check the owner and permissions of the file and its folder.",
     errno.EROFS: "The file system is mounted read-only: use another folder.",
     errno.EMFILE: "Too many files are open: raise the limit with ulimit -n, or use fewer processes.",
     errno.ENFILE: "Too many files are open on this machine: try again later, or raise its limit.",
-    errno.ENOENT: "Check the name, and that the disk that holds it is mounted.",
+    errno.ENOENT: "Check the name, and that its disk is mounted.",
     errno.ENAMETOOLONG: "Use a shorter path: most systems allow names of 255 bytes.",
     errno.ELOOP: "A link points to itself: check the path.",
     errno.ENOTDIR: "A file is in the place of a folder: check the path.",
     errno.ENOMEM: "Free some memory, or use fewer processes.",
-    errno.EIO: "The disk could not be read or written: check it, and look into the system's log.",
+    errno.EIO: "The disk could not be read or written: check the disk and the system log.",
 }
 _TEMPORARY_ERRNOS: Final = frozenset(
     {
@@ -83,11 +83,11 @@ def describe_failure(error: BaseException, *, received: int = 0) -> Failure:
     """Describe ``error``.
 
     Args:
-        error: what ended the command.
-        received: the signal that interrupted the command: 2 for Ctrl-C, 15 for SIGTERM. Then requests that are cut off
-            in other threads or during clean-up fail with errors of the registry, which are not the cause.
+        error: the exception that ended the command.
+        received: the signal that interrupted the command: 2 for Ctrl-C, 15 for SIGTERM. After a signal, requests that
+            are cut off in other threads or during clean-up fail with errors of the registry, which are not the cause.
     """
-    if isinstance(error, BaseExceptionGroup):  # the first cause: the others are usually the same one
+    if isinstance(error, BaseExceptionGroup):  # the first cause: the others are usually the same
         return describe_failure(error.exceptions[0], received=received)
     if isinstance(error, KeyboardInterrupt | click.Abort) or (received and isinstance(error, RegistryError)):
         hint = "No unfinished change is visible. Run the same command again to finish."
@@ -107,7 +107,7 @@ def describe_failure(error: BaseException, *, received: int = 0) -> Failure:
 
 
 def argument_hider(arguments: Iterable[str]) -> Callable[[Any], Any]:
-    """Return a function that replaces arguments that may contain a password by ``***``, in a text or in details.
+    """Return a function that replaces arguments that may contain a password with ``***``, in text or in details.
 
     A message may repeat any argument, such as the words of a split expression, and few of them are parsed as URLs.
     """
@@ -141,17 +141,17 @@ def _describe_click(error: click.ClickException) -> Failure:
     message = error.format_message()
     if may_hide_secret(message.partition("(")[2]):  # "Got unexpected extra argument (password=PW)", of an unquoted DSN
         message = message.partition(" (")[0]
-        hint += " Put a text with spaces between quotes."
+        hint += " Put text with spaces in quotes."
     return Failure("usage", message, hint, 2)
 
 
 def _full_folder() -> str:
-    """The folder that a write without a name has filled: of the redirected output, or else of temporary files."""
+    """The full folder of a write without a file name: that of the redirected output, or else of temporary files."""
     for stream in (1, 2):
         try:
             path = os.readlink(f"/proc/self/fd/{stream}")  # noqa: PTH115 (Path.readlink is slower to import)
             if path.startswith("/") and not os.isatty(stream):
-                return f"{Path(path).parent}, where the output goes"
+                return f"{Path(path).parent}, to which the output is written"
         except OSError:  # closed, or a system without this folder
             continue
     import tempfile
@@ -192,7 +192,7 @@ def _describe_other(error: BaseException) -> Failure:
         hint = "Set REGISTRY_DEBUG=1 to see where it happened."
         return Failure("failure", "a file or a value is nested too deeply", hint)
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
-        return Failure("failure", "the system has no thread left", "Try again, or use fewer processes.", TEMPORARY)
+        return Failure("failure", "the system cannot start a thread", "Try again, or use fewer processes.", TEMPORARY)
     if isinstance(error, ImportError):
         hint = "Install the registry again: pip install --force-reinstall shardbook"
         return Failure("failure", name, hint)
@@ -207,7 +207,7 @@ def _describe_other(error: BaseException) -> Failure:
 
 
 def _author_line(error: BaseException) -> tuple[str, int] | None:
-    """File and line of the innermost frame of an author's code in the traceback, or None if it has library code only.
+    """File and line of the innermost frame of an author's code in the traceback, or None if it has only library code.
 
     An author's code is a file outside of the registry and of installed packages, or in a package with plugins.
     """

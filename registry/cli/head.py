@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _MOST_COLUMNS: Final = 50
 _SIDE: Final = 96
 _TEXT_SIDE: Final = 24
-"""Pixels of a picture in a terminal that draws pixels, and in one that draws characters."""
+"""Size in pixels of a picture in a terminal that draws pixels, and in one that draws characters."""
 
 
 @session_command("head", at=True, locked=True)
@@ -44,9 +44,9 @@ def head(
     columns: list[str] | None,
     where: str | None,
 ) -> None:
-    """Show the first rows of a split: names of classes, dates and times, short texts.
+    """Show the first rows of a split, with class names, dates and times, and shortened texts.
 
-    SPLIT may be a slice. Without it, the rows are those of train, or of the first split. Images and sounds are
+    SPLIT may be a slice. By default, the rows are those of train, or else of the first split. Images and sounds are
     described from their headers; on a terminal, the first column of images is also drawn. To print whole values, use
     registry read.
 

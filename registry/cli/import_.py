@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 
 _COMMANDS: Final = {
-    "tfds": ("registry.cli.import_:tfds", "Add what TFDS prepared: a version, a dataset, or a whole data_dir."),
-    "parquet": ("registry.cli.import_:parquet", "Catalog a folder of Parquet shards."),
-    "earth-engine": ("plugin:import.earth-engine", "Catalog an export of Earth Engine: its TFRecords and their mixer."),
+    "tfds": ("registry.cli.import_:tfds", "Import a version, a dataset, or a whole data_dir that TFDS prepared."),
+    "parquet": ("registry.cli.import_:parquet", "Import a folder of Parquet shards."),
+    "earth-engine": ("plugin:import.earth-engine", "Import an export of Earth Engine: its TFRecords and their mixer."),
 }
 
 
 @click.group("import", cls=LazyGroup, table=_COMMANDS)
 def import_() -> None:
-    """Catalog datasets that others prepared: in place, or as copies in the data directory."""
+    """Import datasets that other tools prepared: in place, or as copies in the data directory."""
 
 
 @session_command("parquet", engine="importing")
@@ -43,10 +43,10 @@ def import_() -> None:
 @click.option("--name", metavar="N", help="Name of the dataset.  [default: from the folder's name]")
 @click.option("--version", metavar="V", default="1.0.0", show_default=True, help="Number of the version.")
 @click.option("--config", metavar="C", help="Name of the config, if the dataset has configs.")
-@click.option("--copy", is_flag=True, help="Copy the shards into the data directory; without it, DIR must not change.")
+@click.option("--copy", is_flag=True, help="Copy the shards into the data directory. Otherwise, DIR must not change.")
 @promote_option
 @click.option(
-    "--dry-run", is_flag=True, help="Show the version that would be published; verify no shard, write nothing."
+    "--dry-run", is_flag=True, help="Show the version that would be published, without verifying shards or writing."
 )
 def parquet(
     session: Session,
@@ -61,8 +61,8 @@ def parquet(
 ) -> None:
     """Publish the Parquet shards in DIR: read the types of their columns, verify every shard, write one row.
 
-    DIR, or one folder in it, has files like train-00000-of-00005.parquet, or test.parquet if a split is one file. Each
-    row is an example, each column a feature. DIR is not changed, and is read in place unless you add --copy.
+    DIR, or one folder in it, contains files like train-00000-of-00005.parquet, or test.parquet if a split is one file.
+    Each row is an example, and each column a feature. DIR is not changed, and is read in place unless you add --copy.
 
     Examples:
         registry import parquet ./mnist --dry-run
@@ -106,7 +106,7 @@ def _present_prepared(session: Session, prepared: PreparedDataset, published: st
         if published is None:
             yield "not published yet"
         else:
-            yield f"a version of this number is published already (sha256:{published[:12]})"
+            yield f"a version with this number is already published (sha256:{published[:12]})"
 
     session.out.present("import.parquet", value, human)
 
@@ -118,10 +118,10 @@ def _present_prepared(session: Session, prepared: PreparedDataset, published: st
 @click.option(
     "--trust-lengths",
     is_flag=True,
-    help="Only hash the files, and trust dataset_info.json for the number of records: no record is read.",
+    help="Only hash the files, and trust the numbers of records in dataset_info.json: no record is read.",
 )
 @promote_option
-@click.option("--dry-run", is_flag=True, help="Show which versions were found; open no shard, write nothing.")
+@click.option("--dry-run", is_flag=True, help="Only show which versions were found.")
 def tfds(
     session: Session,
     folder: str,
@@ -132,7 +132,7 @@ def tfds(
     promote: bool | None,
     dry_run: bool,
 ) -> int:
-    """Add what TFDS prepared in DIR: the folder of a version or of a dataset, or a whole data_dir.
+    """Import versions that TFDS prepared in DIR: the folder of a version, of a dataset, or a whole data_dir.
 
     Every shard is hashed, its records are counted and checked, and the values are fingerprinted. A version whose files
     contradict its dataset_info.json is refused; the others are imported. Importing again changes nothing. Slices of an

@@ -1,4 +1,4 @@
-"""``registry du`` and ``registry gc``: what versions take on disks and in buckets, and what nobody needs there."""
+"""``registry du`` and ``registry gc``: show the disk space of versions, and remove unneeded files."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 def du(session: Session, reference: str | None, by: str | None, check: bool) -> int:
     """Show the disk space of datasets, or of the versions that REF means.
 
-    The sizes of the shard files come from the catalog. Files that several versions name are counted once in each total.
+    The sizes of the shard files come from the catalog. Files that several versions share are counted once per total.
     With --check, the exit code is 5 if files are missing or have another size. If a folder or bucket cannot be listed,
-    its line says why, and the others are checked; the exit code is then not 0.
+    its line says why, the others are still checked, and the exit code is not 0.
 
     Examples:
         registry du
@@ -67,19 +67,19 @@ def du(session: Session, reference: str | None, by: str | None, check: bool) -> 
     show_default=True,
     metavar="DURATION",
     help="The grace period: 30m, 12h, 7d, 2w or 0. Files of other machines, and folders that were moved aside, "
-    "are removed if they are older.",
+    "are removed only if they are older.",
 )
 @click.option(
     "--dropped-after",
     metavar="DURATION",
-    help="Also remove the files of versions that were dropped so long ago, e.g. 90d, and that nothing in use names.",
+    help="Also remove the files of versions that were dropped longer ago than this, e.g. 90d, and are not in use.",
 )
 @click.option(
     "--dataset",
     "datasets",
     multiple=True,
     metavar="PATTERN",
-    help="Datasets that --dropped-after is about, e.g. 'lab_*' or c4/en; may be repeated.  [default: all]",
+    help="Datasets to which --dropped-after applies, e.g. 'lab_*' or c4/en; may be repeated.  [default: all]",
 )
 @keep_uses_option
 @dry_run_option
@@ -92,14 +92,14 @@ def gc(
     uses: list[Use],
     dry_run: bool,
 ) -> int:
-    """Remove what nobody needs from the data directory, TMPDIR and the index cache.
+    """Remove unneeded files from the data directory, TMPDIR and the index cache.
 
-    That is: unfinished files and folders of processes that have ended, folders that were moved aside, what
-    publishers to buckets left behind, files of the cache that were not used, and files of dropped versions whose
-    removal is due ('registry remove'), or for which --dropped-after says so.
+    These are: unfinished files and folders of processes that have ended, folders that were moved aside, leftovers of
+    publishers to buckets, unused files of the cache, and files of dropped versions whose removal is due ('registry
+    remove') or that --dropped-after selects.
 
-    It never removes other files that a version names, files of a running publisher, files that another catalog may own,
-    or files that the registry did not make. It lists files that it does not know.
+    Other files of versions, files of running publishers, files that may belong to another catalog, and files that the
+    registry did not create are never removed. Unknown files are listed.
 
     Examples:
         registry gc --dry-run
@@ -107,7 +107,7 @@ def gc(
         registry gc --dropped-after 90d --dataset 'lab_*'
     """
     if dropped_after is None and (datasets or uses):
-        raise UsageError("--dataset and --uses are about --dropped-after", hint="Add it: --dropped-after 90d")
+        raise UsageError("--dataset and --uses need --dropped-after", hint="Add it, e.g.: --dropped-after 90d")
     with session.connect() as catalog, show_progress(session.out):
         garbage = catalog.collect_garbage(
             older_than=older_than,
@@ -142,12 +142,12 @@ def _list_garbage(garbage: GarbageReport, *, dry_run: bool) -> Iterator[Block]:
     yield f"{verb} {counted(len(chosen), 'leftover')}, {size(sum(leftover.num_bytes for leftover in chosen))}"
     if kept := garbage.of("kept"):
         kept_size = size(sum(leftover.num_bytes for leftover in kept))
-        yield f"kept {counted(len(kept), 'leftover')}, in use or too young, {kept_size}:"
+        yield f"kept {counted(len(kept), 'leftover')}, in use or too recent, {kept_size}:"
         yield from (f"  {leftover.place}: {leftover.why}".replace("\n", " ") for leftover in kept[:_MOST_KEPT])
         if len(kept) > _MOST_KEPT:
             yield f"  and {len(kept) - _MOST_KEPT:,} more"
     if unknown:
-        yield "not removed, because the registry cannot tell whose they are; look at them yourself:"
+        yield "not removed, because their owner is unknown; check them yourself:"
         yield Table(unknown, columns)
         for leftover in unknown:
             if leftover.filenames:

@@ -1,4 +1,4 @@
-"""Groups of commands that are imported when they are run. Help imports only this module, so keep its imports small."""
+"""Groups of commands that are imported when they are run. Help imports only this module, so keep its imports cheap."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from registry.plugins import COMMANDS, find_plugin, load_plugin
 
 
 class LazyGroup(click.Group):
-    """Commands that are imported when they are run, not when they are listed: help costs no import.
+    """A group whose commands are imported when they are run, not when they are listed, so that help is fast.
 
     ``table`` has the location and the help line of each command, in the order of the help page. A location is
     ``module:function``, or ``plugin:PATH`` for an entry point, e.g. ``import.earth-engine``. A command that is not in
-    the table is looked up as an entry point, too; help does not list it, because that takes 15 ms.
+    the table is also looked up as an entry point; help does not list it, because that takes 15 ms.
     """
 
     def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **attributes: Any) -> None:
@@ -25,14 +25,14 @@ class LazyGroup(click.Group):
         self._table = table
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names."""
+        """The names of the commands."""
         return list(self._table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command with this name.
 
         Raises:
-            UsageError: its package is not installed, or its module cannot be imported.
+            UsageError: the command's package is not installed, or its module cannot be imported.
         """
         default = f"plugin:{'.'.join(_words(ctx, cmd_name))}"
         module, _, name = self._table.get(cmd_name, (default, ""))[0].partition(":")

@@ -47,7 +47,7 @@ _DONE: Final = {
     "yank": "yanked",
     "drop": "dropped",
 }
-_undo_option: Final = click.option("--undo", is_flag=True, help="Undo it: restore the previous state of the version.")
+_undo_option: Final = click.option("--undo", is_flag=True, help="Restore the previous state of the version.")
 
 
 @session_command("promote")
@@ -57,8 +57,8 @@ _undo_option: Final = click.option("--undo", is_flag=True, help="Undo it: restor
 def promote(session: Session, reference: str, dry_run: bool, uses: list[Use]) -> None:
     """Make a version the canonical one, to which a reference without a version resolves.
 
-    REF names one version, exactly or by an alias. Prints every reference that resolves differently, before and after.
-    If its name is protected with --two-persons, the version becomes canonical once another person approves it.
+    REF names one version, by exact number or alias. Prints every reference that resolves differently, before and after.
+    If its name is protected with --two-persons, the promotion needs the approval of another person.
 
     Examples:
         registry promote mnist:3.1.1 --dry-run
@@ -72,14 +72,14 @@ def promote(session: Session, reference: str, dry_run: bool, uses: list[Use]) ->
 
 @session_command("deprecate")
 @version_argument
-@click.option("--reason", metavar="TEXT", help="Why readers should move on; shown to everybody who reads it.")
+@click.option("--reason", metavar="TEXT", help="Why readers should stop using it; shown to every reader.")
 @_undo_option
 @dry_run_option
 @uses_option
 def deprecate(session: Session, reference: str, reason: str | None, undo: bool, dry_run: bool, uses: list[Use]) -> None:
     """Deprecate a version: look-ups still find it, and its readers see the reason.
 
-    REF names one version, exactly or by an alias.
+    REF names one version, by exact number or alias.
 
     Examples:
         registry deprecate mnist:2.0.0 --reason 'use 3.*, which has the test labels'
@@ -91,7 +91,7 @@ def deprecate(session: Session, reference: str, reason: str | None, undo: bool, 
 @session_command("yank")
 @version_argument
 @click.option("--reason", metavar="TEXT", help="Why; shown with the version.")
-@click.option("--superseded-by", metavar="VERSION", help="The version of the same config to use in its place.")
+@click.option("--superseded-by", metavar="VERSION", help="The version of the same config to use instead.")
 @_undo_option
 @dry_run_option
 @uses_option
@@ -106,8 +106,8 @@ def yank(
 ) -> None:
     """Yank a version: wildcards, ranges and references without a version no longer resolve to it.
 
-    REF names one version, exactly or by an alias. Its exact number and its aliases still resolve to it, with a note. If
-    it was the canonical version, references without a version are refused until another version is promoted.
+    REF names one version, by exact number or alias. Its exact number and its aliases still resolve to it, with a note.
+    If it was the canonical version, references without a version are refused until another version is promoted.
 
     Examples:
         registry yank mnist:3.1.0 --reason 'labels are shifted' --dry-run
@@ -126,9 +126,9 @@ def yank(
 @dry_run_option
 @uses_option
 def drop(session: Session, reference: str, reason: str | None, undo: bool, dry_run: bool, uses: list[Use]) -> None:
-    """Drop a version: no look-up returns it any more, not even by its exact number.
+    """Drop a version: no look-up returns it anymore, not even by its exact number.
 
-    REF names one version, exactly or by an alias. Its number cannot be reused, and its files are kept until
+    REF names one version, by exact number or alias. Its number cannot be reused, and its files are kept until
     'registry remove'.
 
     Examples:
@@ -149,9 +149,9 @@ def describe(
 ) -> None:
     """Correct the metadata of a published version: licence, description, citation, homepage, tags, supervised features.
 
-    REF names one version, exactly or by an alias. Its records, its number and its files stay as they are. An empty text
-    removes a value. The event log keeps the values before and after, pins keep what they pinned, and the next `registry
-    add` keeps what was corrected.
+    REF names one version, by exact number or alias. Its records, its number and its files do not change. An empty text
+    removes a value. The event log records the old and new values, pins keep the old ones, and the next `registry add`
+    inherits the new ones.
 
     Examples:
         registry describe mnist:3.0.1 --license CC-BY-SA-3.0 --dry-run
@@ -174,11 +174,11 @@ def describe(
 
     def human(it: dict[str, Any]) -> Iterator[Block]:
         if not it["is_change"]:
-            yield f"{change.reference} has this metadata already: nothing was changed"
+            yield f"{change.reference} already has this metadata: nothing was changed"
         else:
             yield f"{'would describe' if dry_run else 'described'} {change.reference}"
         for row in it["changes"]:
-            yield f"{row['field']}: {_shorten(row['after'])}, was {_shorten(row['before'])}"
+            yield f"{row['field']}: {_shorten(row['before'])} -> {_shorten(row['after'])}"
 
     session.out.present("describe", value, human)
 
@@ -188,10 +188,11 @@ def describe(
 @click.argument("name", metavar="NAME")
 @dry_run_option
 def rename(session: Session, dataset: str, name: str, dry_run: bool) -> None:
-    """Give DATASET another NAME.
+    """Rename DATASET to NAME.
 
-    References and pins with a former name keep working, with a note. Versions, numbers and aliases stay, and files
-    stay where they are. New versions are published under the new name only. No other dataset ever gets a former name.
+    References and pins with a former name continue to work, with a note. Versions, numbers and aliases do not change,
+    and files are not moved. New versions are published only under the new name. No other dataset can take a former
+    name.
 
     Examples:
         registry rename mnist digits_mnist --dry-run
@@ -203,10 +204,10 @@ def rename(session: Session, dataset: str, name: str, dry_run: bool) -> None:
 
     def human(it: dict[str, Any]) -> Iterator[Block]:
         if not it["is_change"]:
-            yield f"the name of the dataset is {it['after']} already: nothing was changed"
+            yield f"the name of the dataset is already {it['after']}: nothing was changed"
             return
         yield f"{'would rename' if dry_run else 'renamed'} {it['before']} to {it['after']}"
-        yield f"References and pins with the name {it['before']} go on working. Publish new versions as {it['after']}."
+        yield f"References and pins with the name {it['before']} still work. Publish new versions as {it['after']}."
 
     session.out.present("rename", value, human)
 
@@ -226,7 +227,7 @@ def _shorten(value: str | tuple[str, ...] | None) -> str:
 @click.option(
     "--force",
     is_flag=True,
-    help="Go on if another version, an alias or a use names the files, or if a place cannot be cleared.",
+    help="Continue even if another version, an alias or a use names the files, or a location cannot be cleared.",
 )
 @dry_run_option
 @keep_uses_option
@@ -235,12 +236,13 @@ def remove(
 ) -> int:
     """Remove the files of a dropped version: in the data directory, at its mirrors, and in this machine's cache.
 
-    REF names one version, exactly or by an alias. Until the grace time has passed, the removal is only planned, and
-    'registry drop REF --undo' cancels it. 'registry gc', or the same command, removes the files then. The number, the
-    digests and the events of the version are kept.
+    REF names one version, by exact number or alias. Until the grace period ends, the removal is only planned, and
+    'registry drop REF --undo' cancels it. After that, 'registry gc' or the same command removes the files. The number,
+    the digests and the events of the version are kept.
 
-    Files that were published in place, and files that the catalog does not record, are left and named. If a place
-    cannot be cleared, e.g. because it is not on this machine, the exit code is not 0, and the same command tries again.
+    Files that were published in place, and files that the catalog does not record, are reported but not removed. If a
+    location cannot be cleared, e.g. because it is on another machine, the exit code is not 0; run the command again to
+    retry.
 
     Examples:
         registry remove mnist:1.0.0 --dry-run
@@ -268,28 +270,28 @@ def _describe_removal(report: RemovalReport, options: str) -> Iterator[Block]:
     reference, due = report.removal.reference, report.removal.due
     for place in report.places:
         for name in place.left:
-            yield f"{place.place}/{name} is left: it is a link, or the catalog does not record it".replace("\n", " ")
+            yield f"{place.place}/{name} is kept: it is a link, or the catalog does not record it".replace("\n", " ")
         if place.error is not None:
             yield f"not cleared: {place.error.message}"
         elif place.why_left:
-            yield f"{place.place} is left: {place.why_left}"
+            yield f"{place.place} is kept: {place.why_left}"
         elif place.num_files:
             verb = "would remove" if report.is_dry_run else "removed"
             yield f"{verb} {counted(place.num_files, 'file')}, {size(place.num_bytes)}: {place.place}"
     if report.removal.step == "planned" and due is not None:
         until = describe_moment(due.replace(microsecond=0))
         yield f"the files of {reference} {'would be' if report.is_dry_run else 'are'} kept until {until}"
-        yield f"After that, registry gc{options} removes them. At once: registry remove {reference} --now{options}"
+        yield f"After that, registry gc{options} removes them. Or now: registry remove {reference} --now{options}"
         yield f"To keep them: registry drop {reference} --undo{options}"
     elif report.removal.step == "ended":
-        yield f"the files of {reference} are removed; its number stays used"
+        yield f"the files of {reference} are removed; its number cannot be used again"
     elif not report.is_dry_run:
-        yield f"{reference} is not removed everywhere. To go on: registry remove {reference}{options}"
+        yield f"{reference} is not removed everywhere. To continue: registry remove {reference}{options}"
 
 
 def _withdraw(session: Session, action: Any, reference: str, reason: str | None, undo: bool, **options: Any) -> None:
     if undo == (reason is not None) or (undo and "superseded_by" in options):
-        raise UsageError(f"say why you {action} it, or --undo", hint="Add --reason TEXT, or --undo alone.")
+        raise UsageError(f"{action} needs a reason, or --undo", hint="Add --reason TEXT, or only --undo.")
     with session.connect(reference) as catalog:
         change = (
             catalog.lifecycle.undo(action, reference, **options)
@@ -318,7 +320,7 @@ def effect_values(effects: Sequence[Effect], in_use: Sequence[Effect], uses: Seq
 
 
 def describe_effects(value: Mapping[str, Any], *, with_dataset: bool = False) -> Iterator[Block]:
-    """The same as tables; ``with_dataset`` shows whole references, for a change of the config."""
+    """Tables of ``effect_values``; ``with_dataset`` shows whole references, for a change of the config."""
 
     def answer(row: dict[str, Any]) -> str:
         if row["reference"] is None:
@@ -374,7 +376,7 @@ def _present(session: Session, change: Change, uses: Sequence[Use]) -> None:
 
 
 def _missing_canonical(session: Session, change: Change) -> str:
-    """How to get a canonical version again, if the change withdraws it: look-ups without a version are then refused."""
+    """How to get a canonical version again if the change withdraws it: look-ups without a version need one."""
     if change.before.usable_canonical is None or change.after.usable_canonical is not None:
         return ""
     after = change.after.next_canonical
@@ -407,7 +409,7 @@ def _state_of(standing: Standing, reference: Reference) -> dict[str, Any]:
 
 
 def _describe(change: Change) -> str:
-    """One line that says what was done, would be done, or had been done before."""
+    """One line that says what was done, would be done, or was done before."""
     reference, action = change.reference, change.action.removeprefix("undo-")
     described = _candidate(change.after, reference).described
     reason = described.partition(": ")[2]
@@ -418,9 +420,9 @@ def _describe(change: Change) -> str:
     if not change.is_change:
         if action == "promote":
             return f"{reference} is already the canonical version"
-        return f"{reference} is {_DONE[action]} already" + (f": {reason}" if reason else "")
+        return f"{reference} is already {_DONE[action]}" + (f": {reason}" if reason else "")
     done = f"would {action}" if change.is_dry_run else _DONE[action]
     if action == "promote":
         before = f", replacing {change.before.canonical}" if change.before.canonical else ""
-        return f"{done} {reference}: it is what a reference without a version gives{before}"
+        return f"{done} {reference}: references without a version resolve to it{before}"
     return f"{done} {reference}: {reason}"

@@ -56,7 +56,7 @@ def _complete_action(ctx: click.Context, param: click.Parameter, incomplete: str
 @click.option(
     "--limit", type=click.IntRange(1, _MOST), default=50, show_default=True, help="Show the newest N.", metavar="N"
 )
-@click.option("--follow", is_flag=True, help="Then show new events as they happen, until Ctrl-C; as lines.")
+@click.option("--follow", is_flag=True, help="Then show new events as they happen, one per line, until Ctrl-C.")
 @click.option("--after", type=click.IntRange(0), metavar="ID", help="With --follow: continue after this event.")
 @click.pass_context
 def log(
@@ -70,10 +70,10 @@ def log(
     follow: bool,
     after: int | None,
 ) -> None:
-    """Show the event log, the newest events last.
+    """Show the event log, newest events last.
 
-    With --follow, each event is one line, also with --format json. It goes on when the catalog was unreachable for a
-    while. A program that keeps the last ID and gives it to --after misses no event.
+    With --follow, each event is one line, also with --format json. It continues after the catalog was unreachable for a
+    while. A program that stores the last ID and passes it to --after misses no event.
 
     Examples:
         registry log
@@ -88,7 +88,7 @@ def log(
         _check_action(action)
     if follow:
         if since or until:
-            raise UsageError("--follow shows what happens from now on", hint="Leave --since and --until out.")
+            raise UsageError("--follow shows only new events", hint="Leave out --since and --until.")
         with session.connect(dataset) as catalog:
             _follow(session, catalog, dataset, actions or None, limit, after)
         return
@@ -124,7 +124,7 @@ def _follow(
     """Print events as they happen."""
     recent: Iterable[Event] = ()
     if after is None:
-        newest = next(catalog.log(limit=1), None)  # first, so that no event is between the two
+        newest = next(catalog.log(limit=1), None)  # read first, so that no event is missed in between
         after = 0 if newest is None else newest.id
         recent = catalog.log(dataset=dataset, actions=actions, before=after + 1, limit=limit)
     events = chain(recent, catalog.follow(after=after, dataset=dataset, actions=actions))
@@ -136,7 +136,7 @@ def _follow(
         words = (str(event.id), _second(event.at), event.described_actor, event.action, subject, summarize(event))
         return "  ".join(filter(None, words))
 
-    with suppress(KeyboardInterrupt):  # it is how this ends
+    with suppress(KeyboardInterrupt):  # the usual way to stop
         session.out.stream(map(line, events))
 
 
@@ -148,14 +148,14 @@ assert isinstance(log, click.Group)  # noqa: S101 (for mypy: it was created as a
     "--anchor", metavar="HASH", help="The head that an earlier run printed: fail unless the log still contains it."
 )
 def verify(session: Session, anchor: str | None) -> None:
-    """Check that the catalog was changed by the registry only.
+    """Check that only the registry changed the catalog.
 
     Checks the hash of every event, replays the log, and compares it with every row: versions, states, aliases, default
     configs, protections, experiments, times, search documents, triggers, and the content digest of each version,
     computed again from its rows, which include the sha256 of each shard. Reservations are not compared, because they
-    have no events. No file is opened: 'registry verify --all' compares the files. If an event or a
-    row is wrong, names the first one and ends with exit code 5. Keep the printed head in another place: with --anchor,
-    a log that was rewritten completely is detected, too.
+    have no events. No file is opened: 'registry verify --all' compares the files. If an event or a row is wrong, the
+    first one is named, and the exit code is 5. Store the printed head elsewhere: with --anchor, even a log that was
+    rewritten completely is detected.
 
     Examples:
         registry log verify
@@ -175,9 +175,9 @@ def verify(session: Session, anchor: str | None) -> None:
             yield f"and {it['num_faults'] - _SHOWN:,} more"
         if it["is_sound"]:
             counts = [counted(it[f"num_{noun}s"], noun) for noun in ("event", "version", "shard")]
-            yield f"the log holds: {', '.join(counts)}"
+            yield f"the log contains: {', '.join(counts)}"
             yield f"head: {it['head']}"
-            yield "Reservations have no events, so nothing proves them."
+            yield "Reservations have no events, so they cannot be verified."
             yield "No file was opened: registry verify --all compares the files with these rows."
 
     session.out.present("log.verify", value, human)
@@ -186,7 +186,7 @@ def verify(session: Session, anchor: str | None) -> None:
 
 @session_command("correct-clock", group=log)
 @click.option(
-    "--first", type=click.IntRange(1), metavar="ID", help="The first wrong event. [default: the first after the clock]"
+    "--first", type=click.IntRange(1), metavar="ID", help="The first wrong event. [default: first in the future]"
 )
 @click.option("--last", type=click.IntRange(1), metavar="ID", help="The last wrong event. [default: the newest]")
 @click.option("--ahead", metavar="DURATION", help="How far the wrong clock was ahead, e.g. 3652d, if you know it.")
@@ -195,12 +195,13 @@ def verify(session: Session, anchor: str | None) -> None:
 def correct_clock(
     session: Session, first: int | None, last: int | None, ahead: str | None, yes: bool, dry_run: bool
 ) -> None:
-    """Correct the times of events that a wrong clock stamped.
+    """Correct the times of events that a wrong clock dated.
 
-    The events stay as they are: an event of its own, correct-clock, lists the times at which they are read from now on,
-    by --at, --since, --until, histories and this log. An event is read at the time in the row that it describes, if
-    that is earlier than its stamp; at its stamp less --ahead; or else at the time of the next event, because it
-    happened then at the latest. First compare the clock of the machine, or of the database server, with another one.
+    The events themselves do not change: a correct-clock event lists their corrected times, which --at, --since,
+    --until, histories and this log use from now on. The corrected time of an event is the time in the row that it
+    describes, if that is earlier than the event's own time; else the event's time minus --ahead, if given; else the
+    time of the next event, which is when it happened at the latest. First compare the clock of the machine, or of the
+    database server, with another clock.
 
     Examples:
         registry log correct-clock --dry-run
@@ -225,7 +226,7 @@ def correct_clock(
 
     def human(_: dict[str, Any]) -> Iterator[Block]:
         if not planned.events:
-            yield f"nothing to correct: the clock says {describe_moment(planned.clock.replace(microsecond=0))}"
+            yield f"nothing to correct: the clock shows {describe_moment(planned.clock.replace(microsecond=0))}"
         elif yes or dry_run:
             yield from _planned_times(planned)
         if planned.events:
@@ -269,10 +270,10 @@ def _check_action(action: str) -> None:
 
 
 def _refuse_options(ctx: click.Context, subcommand: str) -> None:
-    """Refuse options in front of the subcommand, because they would be ignored."""
+    """Refuse options before the subcommand, because they would be ignored."""
     for parameter in ctx.command.params:
         if parameter.name and ctx.get_parameter_source(parameter.name) is not ParameterSource.DEFAULT:
             raise UsageError(
-                f"{parameter.opts[-1]} is an option of 'registry log' alone",
-                hint=f"Put options of '{subcommand}' after it: see registry log {subcommand} --help.",
+                f"{parameter.opts[-1]} is only an option of 'registry log'",
+                hint=f"Put options of '{subcommand}' after the subcommand: see registry log {subcommand} --help.",
             )

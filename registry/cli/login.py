@@ -1,4 +1,4 @@
-"""``registry login`` and ``registry logout``: keep the access token for a service of a catalog."""
+"""``registry login`` and ``registry logout``: store and delete the access token for a catalog's service."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ _MOST_ID_TOKEN = 20_000
 @session_command("login", catalog=False)
 @click.argument("service", metavar="URL")
 @click.option("--oidc", is_flag=True, help="Sign in with your account, in the browser.")
-@click.option("--issuer", metavar="NAME", help="With --oidc: where your account is, if there are several.")
+@click.option("--issuer", metavar="NAME", help="With --oidc: the issuer of your account, if there are several.")
 @click.option("--ci", is_flag=True, help="Sign in as this job of GitHub Actions or GitLab CI.")
 @click.option(
     "--id-token-file", metavar="FILE", type=click.File(), help="Sign in with the ID token in FILE; - is standard input."
 )
 def login(session: Session, service: str, *, oidc: bool, issuer: str | None, ci: bool, id_token_file: Any) -> None:
-    """Keep your access token for the catalog at URL.
+    """Store your access token for the catalog at URL.
 
-    An admin of the catalog gives you the token: registry token create. It is read from the terminal, or from standard
-    input, checked with the catalog, and kept in the system's keyring, else in a file that only you can read. Programs
-    may set REGISTRY_TOKEN instead.
+    An admin of the catalog gives you the token: registry token create. It is read from the terminal or from standard
+    input, checked with the catalog, and stored in the system's keyring, or else in a file that only you can read.
+    Programs may set REGISTRY_TOKEN instead.
 
-    If the catalog accepts accounts of others, --oidc gets a token for yours. A CI job gets one for 15 minutes:
-    GitHub Actions with the permission id-token, others with the ID token in REGISTRY_ID_TOKEN or a file.
+    If the catalog accepts accounts of other issuers, --oidc gets a token for your account. A CI job gets a token for
+    15 minutes: in GitHub Actions with the permission id-token, elsewhere with the ID token in REGISTRY_ID_TOKEN or a
+    file.
 
     Examples:
         registry login https://catalog.example
@@ -44,7 +45,7 @@ def login(session: Session, service: str, *, oidc: bool, issuer: str | None, ci:
     from registry.api.logins import log_in
 
     if oidc + ci + (id_token_file is not None) > 1:
-        raise UsageError("--oidc, --ci and --id-token-file exclude each other", hint="Use one of them.")
+        raise UsageError("--oidc, --ci and --id-token-file cannot be combined", hint="Use only one of them.")
     if oidc:
         token = identity.sign_in_with_browser(service, issuer, lambda address: _open(session, address))
     elif ci or id_token_file is not None:
@@ -55,17 +56,17 @@ def login(session: Session, service: str, *, oidc: bool, issuer: str | None, ci:
     else:
         token = sys.stdin.read(_MOST_TOKEN).strip()
     if not token:
-        raise UsageError("there is no access token on standard input", hint=f"Try: registry login {service} < token")
+        raise UsageError("standard input contains no access token", hint=f"Try: registry login {service} < token")
     place, url = log_in(service, token, logins())
     team_settings().keep(url)
     value = {"url": url, "kept_in": place}
-    session.out.present("login", value, lambda it: [f"logged in to {it['url']}; the token is kept in {it['kept_in']}"])
+    session.out.present("login", value, lambda it: [f"logged in to {it['url']}; token stored in {it['kept_in']}"])
 
 
 def _open(session: Session, address: str) -> None:
-    """Lead the person to an address: in the browser if there is one, and in any case in the terminal.
+    """Show an address to the person: in the terminal and, if possible, in a browser.
 
-    The browser is opened in a thread, because one for terminals runs until its user ends it.
+    The browser is opened in a thread, because a text browser runs until its user quits it.
     """
     import threading
     import webbrowser
@@ -73,7 +74,7 @@ def _open(session: Session, address: str) -> None:
     session.out.note(f"Sign in at {address}")
     threading.Thread(
         target=webbrowser.open, args=(address,), daemon=True
-    ).start()  # one of terminals runs until its end
+    ).start()  # a text browser blocks until its user quits it
 
 
 @session_command("logout", catalog=False)

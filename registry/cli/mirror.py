@@ -1,4 +1,4 @@
-"""``registry mirror`` and ``relocate``: the places that hold the files of a version."""
+"""``registry mirror`` and ``relocate``: the locations of the files of a version."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
 
 @documented(click.group, "mirror")
 def mirror() -> None:
-    """Manage the places that hold the files of a version.
+    """Manage the locations of the files of a version.
 
-    A version is read from its first location. If that cannot be reached, lacks a file or holds another one, the next
-    location is read, with a note.
+    A version is read from its first location. If that location cannot be reached, or if a file there is missing or
+    differs, the next location is read, with a note.
 
     Examples:
         registry mirror list mnist
@@ -42,9 +42,9 @@ hashing_option = processes_option("Hash N files at the same time.")
 @session_command("list", group=mirror)
 @click.argument("reference", metavar="[REF]", required=False, shell_complete=complete_reference)
 def list_(session: Session, reference: str | None) -> None:
-    """List the locations of REF in the order in which they are read, with when and by whom each was recorded.
+    """List the locations of REF in the order in which they are read, with the date and author of each record.
 
-    Without REF, lists every version that has mirrors.
+    Without REF, lists all versions that have mirrors.
 
     Examples:
         registry mirror list
@@ -84,7 +84,7 @@ _LOCATION_COLUMNS: Final[dict[str, Column]] = {
 @hashing_option
 @dry_run_option
 def add(session: Session, reference: str, place: str, processes: int | None, dry_run: bool) -> None:
-    """Record the folder URL, which holds copies of the files of REF, as another location of REF.
+    """Record the folder URL, which contains copies of the files of REF, as another location of REF.
 
     Every file there is hashed and compared with the catalog first. If one is missing or differs, nothing is recorded,
     and the exit code is 5.
@@ -96,7 +96,7 @@ def add(session: Session, reference: str, place: str, processes: int | None, dry
     with session.connect(reference) as catalog, show_progress(session.out) as progress:
         change = catalog.mirrors.add(reference, place, processes=processes, dry_run=dry_run, progress=progress)
         locate = catalog.mirrors.locate
-    _present(session, "mirror.add", change, locate, f"{place} is a location of it already")
+    _present(session, "mirror.add", change, locate, f"{place} is already a location of it")
 
 
 @session_command("remove", group=mirror)
@@ -122,7 +122,7 @@ def remove(session: Session, reference: str, place: str, dry_run: bool) -> None:
 def check(session: Session, reference: str, place: str | None, processes: int | None) -> int:
     """Compare the files at every location of REF, or at URL, with the catalog, by size and sha256.
 
-    If files are missing or differ, names them and ends with exit code 5; if a location cannot be reached, with 75.
+    If files are missing or differ, they are named, and the exit code is 5. If a location cannot be reached, it is 75.
 
     Examples:
         registry mirror check mnist:3.0.1
@@ -141,7 +141,7 @@ def check(session: Session, reference: str, place: str | None, processes: int | 
 @click.argument("reference", metavar="[REF]", required=False)
 @click.argument("place", metavar="[URL]", required=False)
 @click.option("--from", "old", metavar="OLD", help="Relocate every location that begins with this path or URL.")
-@click.option("--to", "new", metavar="NEW", help="The path or URL that takes its place.")
+@click.option("--to", "new", metavar="NEW", help="The path or URL that replaces it.")
 @hashing_option
 @dry_run_option
 def relocate(
@@ -155,9 +155,9 @@ def relocate(
 ) -> int:
     """Record that the folder of REF was moved by hand to URL, or everything below OLD to NEW.
 
-    Every file there is hashed and compared with the catalog first. URL takes the place of the first location of REF;
-    the published row does not change. Locations below the data directory are relative to it: if the whole directory was
-    moved, record only that: registry config data-dir NEW.
+    Every file there is first hashed and compared with the catalog. URL replaces the first location of REF; the
+    published row does not change. Locations below the data directory are relative to it: if the whole directory was
+    moved, only record the new directory: registry config data-dir NEW.
 
     Examples:
         registry relocate mnist:3.0.1 /archive/mnist/3.0.1
@@ -172,7 +172,7 @@ def relocate(
     with session.connect() as catalog, show_progress(session.out) as progress:
         if reference is not None and place is not None:
             change = catalog.mirrors.relocate(reference, place, processes=processes, dry_run=dry_run, progress=progress)
-            unchanged = f"{catalog.mirrors.locate(change.after[0])} is its first location already"
+            unchanged = f"{catalog.mirrors.locate(change.after[0])} is already its first location"
             _present(session, "relocate", change, catalog.mirrors.locate, unchanged)
             return 0
         report = catalog.mirrors.relocate_all(
@@ -234,7 +234,7 @@ def _describe(report: LocationReport) -> Iterator[str]:
     yield f"{report.url}: {sound} of {counted(checked.num_shards, 'file')} as published ({size(checked.num_bytes)})"
     yield from (f"  {fault.problem}" for fault in report.report.faults)
     if report.num_lacking:
-        yield f"  {counted(report.num_lacking, 'attachment')} not there: copy the hidden folder .attachments, too"
+        yield f"  {counted(report.num_lacking, 'attachment')} missing: also copy the hidden folder .attachments"
 
 
 def _report_values(checked: LocationReport) -> dict[str, Any]:

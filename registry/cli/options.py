@@ -40,14 +40,14 @@ class Slicing(TypedDict):
 
 
 class Comparison(TypedDict):
-    """How slices are compared: by position, by content, or by a column; and how many pairs are named."""
+    """How slices are compared: by position, by content, or by a column; and how many pairs are reported."""
 
     by: str
     show: int
 
 
 class PinPlaces(NamedTuple):
-    """The places named by pins from which files may be fetched. ``--data-dir`` is in the session."""
+    """Which places that pins name may be used to fetch files. ``--data-dir`` is in the session."""
 
     fetch: bool = False
     allow_hosts: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ def _collect(name: str, make: Callable[..., Any], *options: Callable[..., Any]) 
             result = make(**{one: values.pop(one) for one in taken})
             return function(*arguments, **values, **{name: result})
 
-        for option in reversed(options):  # the last one is listed first
+        for option in reversed(options):  # help lists the last decorator first
             option(wrapped)
         return cast("_Command", wrapped)
 
@@ -110,7 +110,7 @@ def optional_dataset_argument(metavar: str) -> Callable[[_Command], _Command]:
 
 
 def processes_option(purpose: str) -> Callable[[_Command], _Command]:
-    """``-j N``, the number of processes; ``purpose`` says what they do."""
+    """``-j N``, the number of processes; ``purpose`` describes their work."""
     return click.option(
         "-j",
         "--processes",
@@ -122,14 +122,14 @@ def processes_option(purpose: str) -> Callable[[_Command], _Command]:
 
 dry_run_option: Final = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
 html_option: Final = click.option(
-    "--html", metavar="FILE", type=click.Path(dir_okay=False), help="Also write it to FILE as one page of HTML."
+    "--html", metavar="FILE", type=click.Path(dir_okay=False), help="Also write the result to FILE as an HTML page."
 )
 force_option: Final = click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 promote_option: Final = click.option(
     "--promote/--no-promote",
     default=None,
-    help="Make it the canonical version, to which references without a version resolve.  [default: if it is at least "
-    "as high as the canonical version (and, for build, the builder's VERSION), unless 'registry config protect' "
+    help="Make it the canonical version, to which references without a version resolve.  [default: yes, if it is at "
+    "least as high as the canonical version (and, for build, the builder's VERSION), unless 'registry config protect' "
     "forbids it]",
 )
 show_option: Final = click.option(
@@ -160,7 +160,7 @@ keep_columns_option: Final = click.option(
 with_columns_option: Final = click.option(
     "--with-columns",
     is_flag=True,
-    help="Afterwards, attach the decoded columns to the version, beside its shards, for everybody who reads it.",
+    help="Afterwards, attach the decoded columns to the version, next to its shards, for all readers.",
 )
 record_options: Final = _collect(
     "records",
@@ -175,7 +175,7 @@ record_options: Final = _collect(
     ),
     columns_option,
     where_option,
-    click.option("--names", is_flag=True, help="Print names of classes, and dates and times as text, not as numbers."),
+    click.option("--names", is_flag=True, help="Print class names, dates and times as text instead of numbers."),
     click.option("--pixels", is_flag=True, help="Decode images and sounds, and print their pixels and samples."),
     click.option("--ids", is_flag=True, help="Print the TFDS id of each example instead, without opening a file."),
 )
@@ -183,7 +183,7 @@ record_options: Final = _collect(
 
 
 def read_names(text: str | None) -> list[str] | None:
-    """The names in a list with commas. As in a line of CSV, a name with a comma is between double quotes."""
+    """Parse a comma-separated list of names. As in CSV, a name with a comma is in double quotes."""
     try:
         return None if text is None else [*filter(None, next(csv.reader([text]), ()))]
     except csv.Error as error:
@@ -191,7 +191,7 @@ def read_names(text: str | None) -> list[str] | None:
 
 
 def spell_name(name: str) -> str:
-    """``name`` as ``read_names`` reads it."""
+    """Spell ``name`` so that ``read_names`` parses it."""
     quoted = name.replace('"', '""')
     return f'"{quoted}"' if {",", '"'} & {*name} else name
 
@@ -215,7 +215,7 @@ def _load_uses(ctx: click.Context, param: click.Parameter, paths: Sequence[Path]
             uses += read_uses(io.StringIO(read_file(path).decode()), str(path))
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(
-                f"{path} cannot be read as text: {error}", hint="Write one reference a line, e.g. mnist:3.*."
+                f"{path} cannot be read as text: {error}", hint="Write one reference per line, e.g. mnist:3.*."
             ) from error
     return uses
 
@@ -227,7 +227,7 @@ def _uses_option(effect: str) -> Callable[[_Command], _Command]:
         callback=_load_uses,
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",
-        help=f"A file of references in use (one a line, # starts a comment) or a pin file (.yaml): {effect}",
+        help=f"A file of references in use (one per line, # starts a comment) or a pin file (.yaml): {effect}",
     )
 
 
@@ -245,7 +245,7 @@ slicing_options: Final = _collect(
     click.option(
         "--rounding",
         type=click.Choice(["closest", "pct1_dropremainder"]),
-        help="How percents become record numbers.  [default: closest]",
+        help="How percentages are rounded to record numbers.  [default: closest]",
     ),
 )
 
@@ -266,7 +266,7 @@ comparison_options: Final = _collect(
         default=5,
         show_default=True,
         metavar="N",
-        help="With --by: name up to N pairs of equal records of each two of SPLIT.",
+        help="With --by: report up to N pairs of equal records for each two SPLITs.",
     ),
 )
 
@@ -275,8 +275,8 @@ pin_data_dir_option: Final = click.option(
     "--data",
     "data_dir",
     metavar="DIR",
-    help="Where the shards of the pins are: a data directory, their own folder, or an unpacked bundle.  [default: "
-    "'data' next to FILE, $REGISTRY_DATA_DIR or your data folder, then where the pin says]",
+    help="Folder with the shards of the pins: a data directory, a version folder, or an unpacked bundle.  [default: "
+    "'data' next to FILE, $REGISTRY_DATA_DIR or your data folder, then the locations in the pin]",
 )
 """The ``--data-dir`` of commands that read pins, instead of the common one (see ``session_command``)."""
 
@@ -298,28 +298,27 @@ places_options: Final = _collect(
 description_options: Final = _collect(
     "description",
     DescriptionArguments,
-    click.option("--description", metavar="TEXT", help="What it is, for people."),
+    click.option("--description", metavar="TEXT", help="A description for people."),
     click.option("--license", metavar="SPDX", help="The licence, such as CC-BY-4.0 or 'MIT OR Apache-2.0'."),
-    click.option("--citation", metavar="TEXT", help="How to cite it, usually BibTeX."),
-    click.option("--homepage", metavar="URL", help="Its page on the web."),
+    click.option("--citation", metavar="TEXT", help="The citation, usually BibTeX."),
     click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag to add; may be repeated."),
     click.option(
         "--supervised",
         callback=lambda _ctx, _param, text: read_names(text),
         metavar="INPUT,TARGET",
-        help="The features that are input and target, such as image,label.",
+        help="The names of the input and target features, such as image,label.",
     ),
 )
 
 
 def confirm(change: str) -> bool:
-    """Ask whether to write a change, without ``--yes``.
+    """Ask the user to confirm a change.
 
     Raises:
-        UsageError: nobody can answer.
+        UsageError: there is no terminal to ask on.
     """
     if not sys.stdin.isatty():
-        raise UsageError(f"{change}, and this is not confirmed", hint="Add --yes to write it, or --dry-run to see it.")
+        raise UsageError(f"{change}: not confirmed", hint="Add --yes to make the change, or --dry-run to show it.")
     return click.confirm("Write it?", err=True)
 
 
@@ -344,7 +343,7 @@ def check_output(output: str, *, option: str, force: bool) -> None:
 
 
 def write_file(output: str, data: bytes, *, force: bool, option: str = "-o") -> str:
-    """Write the file ``output`` in one step; returns its path. A file with the same content is not touched.
+    """Write the file ``output`` atomically, and return its path. A file with the same content is not touched.
 
     Raises:
         AlreadyStoredError: the file has other content, and ``force`` is not set.
@@ -361,7 +360,7 @@ def write_file(output: str, data: bytes, *, force: bool, option: str = "-o") -> 
                 file.write(data)
         except AlreadyStoredError as error:
             raise AlreadyStoredError(
-                f"{output} already exists with other content",
+                f"{output} already exists with different content",
                 hint=f"Name another file with {option}, or replace it with --force.",
                 details={"path": output},
             ) from error
@@ -377,13 +376,13 @@ def order_options(*, seed: str = "[default: a new one each time]") -> Callable[[
             "--cycle-length",
             type=click.IntRange(min=1),
             metavar="N",
-            help="Read N files in turns.  [default: 16, as TFDS]",
+            help="Interleave N files.  [default: 16, as in TFDS]",
         ),
         click.option(
             "--block-length",
             type=click.IntRange(min=1),
             metavar="N",
-            help="Take N records of a file at a time.  [default: 16]",
+            help="Read N records of a file at a time.  [default: 16]",
         ),
         click.option(
             "--shuffle",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from registry.model import ProgressCallback
 
 _LEAST_CELL: Final = 9
-"""Narrower cells say too little."""
+"""Minimum width of a cell, in columns."""
 
 Column: TypeAlias = str | Callable[[Any], Any]
 """A key of the row, or a function of the row."""
@@ -37,9 +37,9 @@ Column: TypeAlias = str | Callable[[Any], Any]
 class Table:
     """Rows under a head line: ``columns`` maps each head to its column. Numbers are aligned to the right.
 
-    With ``fits``, cells are cut so that a line fits the terminal; if there are too many columns, each row has lines of
-    its own. Without rows, ``empty`` is printed to stderr. Beyond ``limit`` rows, a line has the number of the others
-    and ``where`` to see them.
+    With ``fits``, cells are cut so that a line fits the terminal; if there are too many columns, each row is printed on
+    several lines. Without rows, ``empty`` is printed to stderr. Beyond ``limit`` rows, a line has the number of further
+    rows and says ``where`` to see them.
     """
 
     rows: Sequence[Any]
@@ -59,21 +59,21 @@ class Fields:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A line on stderr for people only, because the JSON has it in its data."""
+    """A line on stderr for people only; in JSON, the data contains it."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A picture in the escape sequences of a terminal, of ``display.draw``. It is printed as it is."""
+    """A picture in the escape sequences of a terminal, from ``display.draw``. It is printed unchanged."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class JsonText:
-    """JSON that people see, too: ``write(ensure_ascii=...)`` returns it. It is escaped for terminals, not masked."""
+    """JSON for people and programs: ``write(ensure_ascii=...)`` returns it. It is escaped for terminals, not masked."""
 
     write: Callable[..., str]
 
@@ -96,7 +96,7 @@ class Output:
     """
 
     watch: ProgressCallback | None = None
-    """Called in place of a progress bar, if it is set; it may raise an error to stop the work."""
+    """If set, it is called instead of a progress bar, and may raise an error to stop the work."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
@@ -116,9 +116,10 @@ class Output:
             self.note(f"note: {text}")
 
     def present(self, schema: str, value: Any, human: Callable[[Any], Iterable[Block]]) -> None:
-        """Print ``value`` as JSON under ``registry.<schema>/1``, or, for people, what ``human`` yields for it.
+        """Print ``value`` as JSON under ``registry.<schema>/1`` or, for people, the lines that ``human`` yields for it.
 
-        ``value`` may hold what ``to_plain`` converts: moments, versions, enums. ``human`` sees it before that.
+        ``value`` may contain moments, versions and enums, which ``to_plain`` converts. ``human`` gets the original
+        value.
         """
         if self.as_json:
             self._print([JsonText(lambda **_: json.dumps(result_envelope(schema, value, self._warnings), indent=2))])
@@ -131,7 +132,7 @@ class Output:
             self._print(blocks)
 
     def stream(self, lines: Iterable[Block]) -> None:
-        """Print each line as soon as it is there, until the reader of stdout closes it."""
+        """Print each line as soon as it is available, until the reader of stdout closes it."""
         self._print(lines, is_live=True)
 
     def _print(self, blocks: Iterable[Block], *, is_live: bool = False) -> None:
@@ -220,7 +221,7 @@ def _cell(value: Any) -> str:
 
 
 def _takes_unicode() -> bool:
-    if sys.stdout.encoding == "utf-8":  # asked for each line of a dataset
+    if sys.stdout.encoding == "utf-8":  # fast path: this runs for each line of a dataset
         return True
     return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
 
@@ -236,7 +237,7 @@ def can_print(text: str) -> bool:
 
 @contextmanager
 def open_stdout() -> Iterator[BinaryIO]:
-    """Stdout for the bytes of a file. A terminal gets them as text without control characters.
+    """Open stdout for the bytes of a file. On a terminal, they are printed as text without control characters.
 
     If the reader of stdout closes it early, writing raises BrokenPipeError once, and discards everything after that.
     """
@@ -252,7 +253,7 @@ class _Stdout(io.RawIOBase):
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace") if sys.stdout.isatty() else None
 
     def writable(self) -> bool:
-        """True: it is written to."""
+        """True: this file is writable."""
         return True
 
     def write(self, data: Any) -> int:
@@ -281,7 +282,7 @@ def is_stdout_closed() -> bool:
 
 
 def give_up_stdout() -> None:
-    """Discard the rest of the output: Python would report the broken pipe again when it closes stdout."""
+    """Discard the rest of the output. Otherwise Python would report the broken pipe again when it closes stdout."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -28,8 +28,8 @@ _SHOWN = 20
 def browse(session: Session, reference: str | None, *, port: int, opens: bool) -> None:
     """Show datasets, records, statistics and changes in a browser. End it with Ctrl-C.
 
-    The pages are served on this machine only. Their address has a secret: whoever has it can read what you can read, so
-    do not share it. To publish pages, see registry site.
+    The pages are served only on this machine. Their address contains a secret that lets anybody read what you can read,
+    so do not share it. To publish pages, see registry site.
 
     Examples:
         registry browse
@@ -61,14 +61,17 @@ def browse(session: Session, reference: str | None, *, port: int, opens: bool) -
     default=1,
     show_default=True,
     metavar="N",
-    help="Newest versions of a dataset that have all pages. Others have one page, unless an alias names them.",
+    help="Number of newest versions of a dataset that get all pages. Other versions get one page, unless an alias "
+    "names them.",
 )
-@click.option("--base-url", metavar="URL", help="Where the site will be, for links from outside and code for readers.")
+@click.option("--base-url", metavar="URL", help="URL of the site, for absolute links and code examples.")
 @click.option("--with-data", is_flag=True, help="Copy the files of the versions into OUT/data.")
-@click.option("--data-url", metavar="URL", help="Where the data is.  [default: the data directory, if it is a URL]")
+@click.option("--data-url", metavar="URL", help="URL of the data.  [default: the data directory, if it is a URL]")
 @click.option("--sign", "key_file", metavar="KEY", help="Private key that signs the catalog: registry pin keygen KEY")
 @click.option("--with-actors", is_flag=True, help="Show who published and changed something.")
-@click.option("--new-log", is_flag=True, help="Replace a site with another log. Its readers refuse the new one.")
+@click.option(
+    "--new-log", is_flag=True, help="Replace a site whose log is another one. Its readers will refuse the new site."
+)
 @click.option("--force", is_flag=True, help="Write into a folder with other files, and write every page again.")
 @dry_run_option
 def site(
@@ -82,11 +85,11 @@ def site(
     dry_run: bool,
     **options: Any,
 ) -> None:
-    """Write the pages of the catalog, and a catalog that others open, to a folder or bucket.
+    """Write the pages of the catalog, and a read-only copy of the catalog, to a folder or bucket.
 
-    Any web server can serve the folder. Others open it: registry.connect("https://host/path/"). Run the command again
-    to update the site: it writes only files that changed, and never touches files of others. Names of people, paths of
-    this machine and datasets that were not chosen are left out.
+    Any web server can serve the folder. Clients open it with registry.connect("https://host/path/"). Run the command
+    again to update the site: it writes only files that changed, and never touches other files. Names of people, local
+    paths and datasets that were not chosen are left out.
 
     Examples:
         registry site public

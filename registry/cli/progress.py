@@ -1,7 +1,7 @@
 """Draws progress bars on stderr while a command runs. Nothing is drawn if stderr is a pipe, or for JSON.
 
-A bar is one line, and never wider than the terminal: a narrow one shows less. Lines that are printed or logged
-meanwhile, also by Ray for the workers of a cluster, go through rich's console and appear above the bar.
+A bar is one line, and never wider than the terminal: a narrow terminal shows fewer parts. Lines that are printed or
+logged in the meantime, e.g. by Ray for the workers of a cluster, go through rich's console and appear above the bar.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class BarPart(NamedTuple):
 
 
 def describe_parts(progress: Progress) -> list[BarPart]:
-    """What a bar says about a stage, apart from its name and the time.
+    """The parts of a bar that describe a stage, apart from its name and the time.
 
     >>> from registry.model import TaskProgress
     >>> tasks = TaskProgress(unit="inputs", done=37, total=120, running=8, failed=2)
@@ -77,7 +77,7 @@ def describe_parts(progress: Progress) -> list[BarPart]:
 
 
 def fit_parts(parts: list[BarPart], width: int) -> list[BarPart]:
-    """Those of ``parts`` that fit in ``width`` columns with two spaces before each, in their order.
+    """Choose the ``parts`` that fit in ``width`` columns with two spaces before each, in their order.
 
     >>> [part.text for part in fit_parts([BarPart("12 records", 0), BarPart("1 KiB", 2), BarPart("0:12 left", 1)], 25)]
     ['12 records', '0:12 left']
@@ -89,7 +89,7 @@ def fit_parts(parts: list[BarPart], width: int) -> list[BarPart]:
 
 
 class TimeLeft:
-    """Estimates the time left by the rate of the last minute, or of the last ten reports if they came more slowly."""
+    """Estimates the time left from the rate of the last minute, or of the last ten reports if they span more time."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, float]] = deque()
@@ -110,7 +110,7 @@ class TimeLeft:
             self._ends_at = last + (1 - after) * (last - first) / (after - before)
 
     def seconds(self, now: float) -> float | None:
-        """The time left; None if it is not known yet."""
+        """The time left, or None if it is not known yet."""
         if self._ends_at is None or now <= self._ends_at:
             return None if self._ends_at is None else self._ends_at - now
         # The next report is late: if it came now, it would give this rate. The true one may be lower.
@@ -119,7 +119,7 @@ class TimeLeft:
 
 
 def duration(seconds: float) -> str:
-    """A duration for people.
+    """Format a duration for people.
 
     >>> duration(12), duration(3605), duration(90000)
     ('0:12', '1:00:05', '25:00:00')
@@ -180,8 +180,8 @@ def progress_bar(
 ) -> Iterator[Callable[[int], None] | None]:
     """A bar that counts records or bytes. Yields a function to call with the number done since its last call, or None.
 
-    It is drawn with the first count, so that nothing is drawn if there is no work. ``beside_stdout`` means that records
-    are printed meanwhile: then the bar is drawn only if stdout is not a terminal.
+    The bar appears with the first count, so nothing is drawn if there is no work. ``beside_stdout`` means that records
+    are printed at the same time: the bar is then drawn only if stdout is not a terminal.
     """
     if beside_stdout and sys.stdout.isatty():
         yield None

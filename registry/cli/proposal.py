@@ -17,10 +17,10 @@ if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
 
 @documented(click.group, "proposal")
 def proposal() -> None:
-    """Approve changes of protected names that need two persons.
+    """Approve changes to protected names that need two persons.
 
-    'registry config protect --two-persons' switches the rule on for a name. Then a promotion, or the end of the
-    protection, is only a proposal until another person approves it. It waits for 14 days.
+    'registry config protect --two-persons' enables this rule for a name. A promotion, or the removal of the protection,
+    is then only a proposal until another person approves it. A proposal expires after 14 days.
 
     Examples:
         registry proposal list
@@ -60,9 +60,9 @@ def list_(session: Session, dataset: str | None) -> None:
 @click.argument("proposal_id", type=int, metavar="ID")
 @dry_run_option
 def approve(session: Session, proposal_id: int, dry_run: bool) -> None:
-    """Make the change that another person has proposed.
+    """Approve and make a change that another person proposed.
 
-    It is refused if you proposed it yourself, or if what it is about has changed since.
+    Refused if you proposed it yourself, or if its subject has changed since.
 
     Examples:
         registry proposal approve 17 --dry-run
@@ -89,7 +89,7 @@ def reject(session: Session, proposal_id: int, reason: str, dry_run: bool) -> No
 
 
 def describe_proposal(waiting: Proposal) -> str:
-    """The line that says that a change was only proposed."""
+    """The line for a change that was only proposed."""
     if waiting.id is None:
         return f"would propose: {waiting}; it would wait until another person approves it"
     return (

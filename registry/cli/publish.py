@@ -50,7 +50,7 @@ _COLUMNS: Final = {
     metavar="N",
     help="Shards of each split.  [default: by size and count, as TFDS does]",
 )
-@click.option("--rebuild", is_flag=True, help="Build even if it is published, and compare the content.")
+@click.option("--rebuild", is_flag=True, help="Build even if the version is published, and compare the content.")
 @description_options
 @promote_option
 @click.option(
@@ -75,9 +75,9 @@ def build(
 ) -> int:
     """Run BUILDER: write shards, verify them, publish the version.
 
-    BUILDER is name[/config][:version] of a builder that an installed package offers under the entry point
-    registry.builders, or package.module:Class[/config][:version] of code that can be imported. A published version is
-    not built again.
+    BUILDER is name[/config][:version] for a builder that an installed package offers under the entry point
+    registry.builders, or package.module:Class[/config][:version] for importable code. A published version is not built
+    again.
 
     Examples:
         registry build digits
@@ -91,7 +91,7 @@ def build(
     with (
         session.connect_to_publish(dry_run=dry_run) as catalog,
         show_progress(session.out) as progress,
-        redirect_stdout(sys.stderr),  # what the builder prints is not the result
+        redirect_stdout(sys.stderr),  # output of the builder is not part of the result
     ):
         if dry_run:
             preview = catalog.preview_build(builder, show=show, progress=progress, **options)
@@ -104,7 +104,7 @@ def build(
     elif preview is not None:
         return _present_preview(session, preview)
     else:
-        told = f"{builder} is published already: nothing would be done"
+        told = f"{builder} is already published: nothing would be done"
         session.out.present("preview", {"published": True, "allowed": True}, lambda _: [told])
     return 0
 
@@ -119,7 +119,7 @@ def keep_published(
         try:
             report = getattr(catalog.dataset(reference), method)(progress=progress)
         except RegistryError as error:
-            session.out.note(f"note: {reference} is published, and its columns are not {past}: {error.message}")
+            session.out.note(f"note: {reference} is published, but its columns are not {past}: {error.message}")
         except KeyboardInterrupt:
             session.out.note(f"note: {reference} is published; {name} its columns with: {command.format(reference)}")
             raise
@@ -131,12 +131,12 @@ def keep_published(
 
 
 def note_second_copy(session: Session, dataset: Dataset, report: ColumnsReport) -> None:
-    """Say that columns were kept that are attached on this machine, where reads need no cache."""
+    """Note that the cached columns are also attached on this machine, where reads do not need the cache."""
     is_local = dataset.folder.startswith(("/", "file:"))
     if report.num_new_columns and is_local and any(file.kind == "columns" for file in dataset.attachments):
         session.out.note(
             f"note: columns are attached to {dataset.reference} in {dataset.folder}, where they are read without the "
-            "cache: the cache has a second copy now"
+            "cache: the cache now has a second copy"
         )
 
 
@@ -147,7 +147,7 @@ def note_second_copy(session: Session, dataset: Dataset, report: ColumnsReport) 
 @click.option(
     "--version-to-prepare",
     metavar="V",
-    help="The last version (or commit) of the builder's code that can prepare it, if today's code cannot.",
+    help="The last version (or commit) of the builder's code that can prepare it, if the current code cannot.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what changed and whether the version number allows it.")
 @show_option
@@ -166,9 +166,9 @@ def publish(
 
     DIR is a version folder in TFDS's layout, with dataset_info.json, features.json and its shards. Publishing the same
     content again changes nothing. Other content under a used number is refused, and so is a number that is too small
-    for the changes since the version below, e.g. PATCH for changed records (exit code 5).
+    for the changes since the next lower version, e.g. PATCH for changed records (exit code 5).
 
-    With --with-columns, it may also be the reference REF of a published version, to which its columns are attached.
+    With --with-columns, the argument may also be the reference REF of a published version, whose columns are attached.
 
     Examples:
         registry publish ./prepared/mnist/3.0.1
@@ -225,7 +225,7 @@ def _attach_columns(session: Session, reference: str, *, dry_run: bool) -> None:
         columns, new = counted(it["num_columns"], "column"), f"{it['num_new_columns']:,} of them new"
         if not it["num_new_columns"]:
             return [f"{report.reference}: {columns} ({size(it['num_bytes'])}) attached before: nothing to attach"]
-        if dry_run:  # their size is not known before they are made
+        if dry_run:  # the size is unknown until they are made
             return [f"{report.reference}: {columns} would be attached, {new}"]
         return [f"{report.reference}: {columns} ({size(it['num_bytes'])}) attached, {new}"]
 
@@ -252,7 +252,7 @@ def _present_preview(session: Session, preview: Preview) -> int:
             yield f"refused: {it['problem']}"
             yield refusal.hint or ""
         elif it["published"]:
-            yield f"{reference} is published already: nothing would be done"
+            yield f"{reference} is already published: nothing would be done"
         else:
             yield f"{reference} may be published" + (f": {proof.note}" if proof.note else "")
 
@@ -292,20 +292,20 @@ def describe_publication(
         )
         proof = publication.proof
         if proof is not None and proof.lower is not None:
-            # Proved again if others published meanwhile: the records were compared with another version then.
+            # If another version was published in the meantime, the number was proved again, against that version.
             is_same = diff is not None and diff.changes.old == proof.lower.changes.old
             note = proof.describe(diff.changes, diff.records) if diff is not None and is_same else proof.note
             yield note if note.startswith("MAJOR because") else f"proved: {note}"
     else:
-        yield f"{version.reference} is published already ({digest})"
+        yield f"{version.reference} is already published ({digest})"
     yield describe_promotion(session, version.reference, publication.promotion)
     place = publication.recorded_data_dir
     if place is not None and not session.is_sqlite:
-        yield Note(f"note: the catalog records {place} as its data directory, for every client")
+        yield Note(f"note: the catalog now records {place} as the data directory for all clients")
 
 
 def promotion_values(promotion: Promotion) -> dict[str, Any]:
-    """What a publication did to the canonical version."""
+    """The effect of a publication on the canonical version."""
     return fields_of(promotion, "before", "after", "reason", "protected")
 
 

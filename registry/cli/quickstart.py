@@ -24,9 +24,9 @@ _SLICE = "train[:10%]"
 @session_command("quickstart")
 @click.option("--split", default=_SLICE, show_default=True, help="The slice to read.")
 def quickstart(session: Session, split: str) -> None:
-    """Build the shipped digits dataset, publish it, resolve a slice and read it.
+    """Build the included digits dataset, publish it, resolve a slice and read it.
 
-    It uses your catalog, so the next commands find the dataset. Running it again changes nothing.
+    It uses your catalog, so later commands find the dataset. Running it again changes nothing.
 
     Examples:
         registry quickstart
@@ -37,7 +37,7 @@ def quickstart(session: Session, split: str) -> None:
     with session.connect_to_publish() as catalog:
         with show_progress(session.out) as progress:
             publication = catalog.build("digits", progress=progress)
-        # Look it up by its number, because a first version is not canonical in a protected catalog.
+        # Looked up by number, because a first version is not canonical in a protected catalog.
         dataset = catalog.look_up(publication.version.reference)
         plan = dataset.resolve(split)
         shown = list(islice(dataset.read(split), _SHOWN))
@@ -56,7 +56,7 @@ def quickstart(session: Session, split: str) -> None:
 
     def human(it: dict[str, Any]) -> Iterator[Block]:
         version = publication.version
-        done = "built and published" if it["newly"] else "found, published before:"
+        done = "built and published" if it["newly"] else "already published:"
         yield f"{done} {version.reference}, {version.num_examples:,} real examples"
         yield f"  catalog {it['catalog']}"
         yield f"  shards  {it['folder']}"

@@ -51,12 +51,12 @@ def read(
     records: RecordOptions,
     order: ReadConfig | None,
 ) -> None:
-    """Print the examples of a split expression, one JSON object on each line.
+    """Print the examples of a split expression, one JSON object per line.
 
     Arrays become nested lists, text becomes strings, bytes that are not UTF-8 become {"base64": ...}, and NaN and
     infinities become the strings "nan", "inf" and "-inf". A missing value is null. Images and stored sounds are
-    described, such as "32x32 px RGB png, 2.1 KiB", unless you add --pixels. With --format json, the examples are
-    in one JSON value, under data.examples. The order is that of TFDS: 16 files in turns, 16 records of each. With
+    described, such as "32x32 px RGB png, 2.1 KiB", unless you add --pixels. With --format json, the examples are in one
+    JSON value, under data.examples. The order is that of TFDS, which interleaves 16 files, 16 records at a time. With
     --cycle-length 1, it is the stored order.
 
     Examples:
@@ -81,7 +81,7 @@ def read(
 
 
 def filtered(session: Session, reader: Reader, where: str | None) -> Reader:
-    """A reader of the examples that match ``where``. They are found here, while a progress bar is drawn."""
+    """A reader of the examples that match ``where``. The matches are computed here, with a progress bar."""
     if where is not None:
         with show_progress(session.out) as progress:
             reader = reader.where(where, progress=progress)
@@ -92,7 +92,7 @@ def filtered(session: Session, reader: Reader, where: str | None) -> Reader:
 def example_converter(
     metadata: DatasetMetadata | None, reader: Reader, *, names: bool, files: bool
 ) -> Callable[[Any], Any] | None:
-    """A function from an example to one with names in place of numbers, and with descriptions of ``files``."""
+    """A function that replaces numbers in an example with names, and ``files`` with descriptions."""
     from registry.display import converter_of, time_types
 
     times = time_types(reader.features, metadata)
@@ -109,7 +109,7 @@ def present_records(
     *,
     metadata: DatasetMetadata | None = None,
 ) -> None:
-    """Print examples, or their ids, one on each line as they are read; in JSON, they are a list in ``value``.
+    """Print examples, or their ids, one per line as they are read; in JSON, they are a list in ``value``.
 
     Args:
         session: prints them.
@@ -188,8 +188,8 @@ def jsonable(value: Any) -> Any:
 def line_writer(*, ensure_ascii: bool) -> Callable[[Any], str]:
     """A function that returns ``json.dumps(jsonable(value), ensure_ascii=...)`` for a value of a decoded example.
 
-    It writes a text for each type, without lists of Python numbers in between: of an image, they take longer than its
-    JSON. Types that are not frequent go through ``jsonable``.
+    It writes JSON directly for each type, without intermediate lists of Python numbers, which for an image take longer
+    than the JSON itself. Rare types go through ``jsonable``.
     """
     import numpy as np
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
 def reservation() -> None:
     """Manage the locations in object stores that publishers reserve.
 
-    A publisher reserves the location of a version until it is published. If the publisher is killed, the next run
-    completes the upload, or removes the files if it publishes other content.
+    A publisher reserves the location of a version until the version is published. If the publisher is killed, the next
+    run completes the upload, or removes the files if it publishes other content.
 
     Examples:
         registry reservation list
@@ -33,7 +33,7 @@ def reservation() -> None:
 @session_command("list", group=reservation)
 @click.argument("dataset", required=False, metavar="[DATASET]")
 def list_(session: Session, dataset: str | None) -> None:
-    """List the reservations of the catalog, or of DATASET, and who holds them.
+    """List the reservations of the catalog, or of DATASET, and their holders.
 
     Examples:
         registry reservation list
@@ -51,19 +51,19 @@ def list_(session: Session, dataset: str | None) -> None:
     session.out.present(
         "reservation.list",
         list(map(_values_of, found)),
-        lambda _: [Table(found, columns, empty="Nothing is reserved.")],
+        lambda _: [Table(found, columns, empty="There are no reservations.")],
     )
 
 
 @session_command("release", group=reservation)
 @reference_argument
-@click.option("--force", is_flag=True, help="Also release it if a process of this machine still holds it.")
+@click.option("--force", is_flag=True, help="Release it even if a running process on this machine holds it.")
 @dry_run_option
 def release(session: Session, reference: str, force: bool, dry_run: bool) -> None:
     """Release the reservation of REF if its publisher died on another machine.
 
-    First make sure that the publisher does not run any more, because the registry cannot check it. Its files stay in
-    the store, and the next publisher uses or removes them.
+    First make sure that the publisher is no longer running, because the registry cannot check this. Its files remain in
+    the store; the next publisher uses or removes them.
 
     Examples:
         registry reservation release mnist:3.0.1 --dry-run

@@ -1,4 +1,4 @@
-"""``registry resolve`` and ``split check``: the plan of a split expression, and how several expressions relate."""
+"""``registry resolve`` and ``split check``: show the plan of a split expression, and relate several expressions."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ _BROKEN: Final = {
 @reference_argument
 @split_argument
 @slicing_options
-@click.option("--why", is_flag=True, help="Say why: the version, how every bound was rounded, what was dropped.")
+@click.option("--why", is_flag=True, help="Explain the version, the rounding of every bound, and dropped records.")
 def resolve(session: Session, reference: str, split: str, slicing: Slicing, why: bool) -> None:
     """Show which records of which files a split expression names, without opening a file.
 
-    SPLIT is a name (train, or all for every split), a slice of it in records, percent or shards (train[100:200],
-    train[:33.3%], train[-1shard]), an exact part (even(train, 3)[0]), or several of these joined with '+'. Quote it: a
-    shell interprets [ ] as a pattern of file names.
+    SPLIT is the name of a split (or all for every split), a slice in records, percent or shards (train[100:200],
+    train[:33.3%], train[-1shard]), an exact part (even(train, 3)[0]), or several of these joined with '+'. Quote it,
+    because shells interpret [ ] as a file name pattern.
 
     Examples:
         registry resolve digits 'train[:10%]'
@@ -105,9 +105,11 @@ _POSITION: Final = "position"
 @session_command("check", group=split, at=True, locked=True, engine="comparing")
 @reference_argument
 @splits_argument
-@click.option("--disjoint", is_flag=True, help="No record position is in two of them.  [default without another check]")
+@click.option(
+    "--disjoint", is_flag=True, help="No two of them share a record position.  [default without another check]"
+)
 @click.option("--covering", is_flag=True, help="Together they read every record of the splits that they name.")
-@click.option("--of", "whole", metavar="SPLIT", help="The split that --covering must cover, instead.")
+@click.option("--of", "whole", metavar="SPLIT", help="The slice that --covering must cover instead.")
 @click.option("--equal", is_flag=True, help="All of them read the same records.")
 @click.option("--subset", is_flag=True, help="Every record of the first is in each of the others.")
 @comparison_options
@@ -126,8 +128,8 @@ def check(
 ) -> None:
     """Check whether split expressions are disjoint, covering, equal or subsets.
 
-    Decided on the positions of records, without opening a file: equal records that are stored twice have two positions,
-    and are found by --by content. Ends with exit code 5 if a check fails, and names the records.
+    The checks compare record positions, without opening a file. A record that is stored twice has two positions; to
+    find such duplicates, use --by content. If a check fails, the records are named, and the exit code is 5.
 
     Examples:
         registry split check digits 'train[:80%]' 'train[80%:]'
@@ -222,7 +224,7 @@ def _check_values(
     if not overlap.is_disjoint:
         raise VerificationError(
             f"the expressions share equal {'records' if column is None else f'values of {column}'}",
-            hint="The output names the first ones. To name more: --show N",
+            hint="The output lists the first of them. To list more: --show N",
             details={"checks": ["disjoint"], "by": compared},
         )
 
@@ -243,7 +245,7 @@ def _present_check(
     label: str = "",
 ) -> None:
     """Print the expressions as ``rows``, for people as ``table``, and the faults that each check found."""
-    # All plans have one rule and one rounding. Plans without percentages do not mention the rounding.
+    # All plans have the same rule and rounding. Plans without percentages do not mention the rounding.
     rule = max((rule_values(plan) for plan in plans), key=len)
     value = {
         **version_values(dataset.reference),

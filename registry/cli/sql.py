@@ -1,4 +1,4 @@
-"""``registry sql``: asks a question in SQL about the records of any versions."""
+"""``registry sql``: queries the records of any versions in SQL."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # DuckDB is loaded when a query is run
     from registry.reading import Reader
 
 _MOST_ROWS: Final = 1000
-"""The most rows that are shown to people."""
+"""The maximum number of rows that are printed as a table."""
 
 _FORMAT: Final = click.option(
     "--format",
@@ -39,11 +39,11 @@ _FORMAT: Final = click.option(
 @click.option("-o", "--output", metavar="FILE", help="Write the rows to this file: .csv, .jsonl, .parquet or .arrow.")
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 def sql(session: Session, query: str, *, output: str | None, force: bool) -> None:
-    """Answer one SELECT in SQL, computed by DuckDB.
+    """Run one SQL SELECT with DuckDB.
 
-    A table is a quoted name: REF[SPLIT], such as "digits:1.*[train]" or "digits[train[:10%]]". A version with one split
-    needs no [SPLIT]. Class labels are their names. Columns that the query does not need are not decoded, and memory is
-    bounded. The query can reach no files, network or settings.
+    A table is a quoted name, REF[SPLIT], such as "digits:1.*[train]" or "digits[train[:10%]]". A version with only one
+    split needs no [SPLIT]. Class labels are shown by name. Columns that the query does not need are not decoded, and
+    memory is bounded. The query cannot access files, the network or settings.
 
     Examples:
         registry sql 'SELECT label, count(*) FROM "digits:1.*[train]" GROUP BY label'
@@ -70,7 +70,7 @@ def open_table(session: Session, catalog: Catalog | None, name: str) -> Reader:
 
     reference, bracket, split = name.partition("[")
     if bracket and not split.endswith("]"):
-        raise UsageError(f"the table {name!r:.200} has no ] at its end", hint='Write "digits:1.*[train]".')
+        raise UsageError(f"the table name {name!r:.200} lacks the ] at its end", hint='Write "digits:1.*[train]".')
     dataset = session.look_up(catalog, reference)
     if not bracket and len(dataset.splits) > 1:
         names = list(dataset.splits)
@@ -84,14 +84,16 @@ def open_table(session: Session, catalog: Catalog | None, name: str) -> Reader:
 
 
 def _choose_kind(kind: str, output: str | None) -> str:
-    """The format: the one that was named, or that of the ending of the file."""
+    """The named format, or else the format of the file's extension."""
     from registry.interop.exporting import SUFFIXES
 
     if output is None:
         return kind
     by_ending = [name for name, endings in SUFFIXES.items() if output.lower().endswith(endings)]
     if kind == "table" and not by_ending:
-        raise UsageError(f"the ending of {output} names no format", hint=f"Name it: {spell('output_format', 'csv')}")
+        raise UsageError(
+            f"the extension of {output} is unknown", hint=f"Name a format: {spell('output_format', 'csv')}"
+        )
     if kind == "json":
         raise UsageError("--format json is for stdout", hint=f"Write JSON lines: {spell('output_format', 'jsonl')}")
     return by_ending[0] if kind == "table" else kind

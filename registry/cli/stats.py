@@ -1,4 +1,4 @@
-"""``registry stats``: shows the statistics of a version, split beside split, and computes them for older versions."""
+"""``registry stats``: shows the statistics of a version by split, and computes them for older versions."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def stats(
 ) -> None:
     """Show statistics of every feature of a version, over all of its records.
 
-    The table has a line for each split, and marks what differs from the largest one: classes that are missing, a mean
-    that is shifted, another share of nulls. Of texts, the numbers are lengths in characters; of audio, seconds.
-    Lines above the table count exact duplicates within a split, and records that occur in two splits.
-    Publishing a version computes them, unless its files stay in place. For a version without statistics, --compute
-    reads all records once, and attaches the result for everybody.
+    The table has a line for each split, and marks differences from the largest split: missing classes, a shifted mean,
+    another share of nulls. For texts, the numbers are lengths in characters; for audio, seconds. Lines above the table
+    count exact duplicates within a split, and records that occur in two splits.
+    Publishing a version computes its statistics, unless its files stay in place. For a version without statistics,
+    --compute reads all records once, and attaches the result for all readers.
 
     Examples:
         registry stats digits
@@ -69,7 +69,7 @@ def stats(
     from registry.statistics import duplicate_sentences, find_differences
 
     if processes is not None and not compute:
-        raise UsageError(f"{spell('processes', processes)} is for {spell('compute', True)}", hint="Leave it out.")
+        raise UsageError(f"{spell('processes', processes)} needs {spell('compute', True)}", hint="Leave it out.")
     with session.connect_unless_pinned() as catalog:
         dataset = session.look_up(catalog, reference)
         splits = _chosen(dataset.splits, split, "split")  # before the work
@@ -151,12 +151,12 @@ def _chosen(names: Any, chosen: str | None, what: str) -> list[str]:
     """All names, or the chosen one.
 
     Raises:
-        NotFoundError: there is no such name.
+        NotFoundError: the name does not exist.
     """
     if chosen is not None and chosen not in names:
         hint = suggest(chosen, names)
         if what == "split" and (name := chosen.partition("[")[0]) in names:
-            hint = f"Statistics are those of whole splits: {name}"
+            hint = f"Statistics exist only for whole splits: {name}"
         raise NotFoundError(f"no {what} {chosen!r} in the statistics", hint=hint)
     return list(names) if chosen is None else [chosen]
 
@@ -212,7 +212,7 @@ def _one_line(text: str) -> str:
 
 
 def bars(counts: Sequence[int], most: int) -> str:
-    """Counts as bars of text, at most ``most`` of them: neighbours share a bar where there are more counts.
+    """Draw counts as bars of text. If there are more than ``most`` counts, neighbours share a bar.
 
     >>> len(bars([1, 0, 8, 4], 20)), len(bars([1, 0, 8, 4], 2))
     (4, 2)

@@ -16,7 +16,7 @@ from registry.model import Role
 
 @click.group("token")
 def token() -> None:
-    """Give access to a catalog that a server shares."""
+    """Manage access tokens for a catalog that a server shares."""
 
 
 @session_command("create", group=token)
@@ -34,16 +34,17 @@ def token() -> None:
     multiple=True,
     default=("*",),
     metavar="PATTERN",
-    help="A dataset that it covers: name or name/config, with * and ?. Repeat it for several; all by default.",
+    help="A dataset that the token covers: name or name/config, with * and ?; may be repeated.  [default: all]",
 )
-@click.option("--expires", metavar="DURATION", help="How long it is valid: 12h, 90d, 52w. Without a limit by default.")
+@click.option("--expires", metavar="DURATION", help="How long it is valid: 12h, 90d, 52w.  [default: no limit]")
 @dry_run_option
 def create(
     session: Session, name: str, role: str, datasets: tuple[str, ...], expires: str | None, dry_run: bool
 ) -> None:
     """Create a token for NAME, a person or a program, and print it.
 
-    It is printed once: the catalog stores only a digest. What its holder changes has NAME as its actor in the log.
+    It is printed only once: the catalog stores only a digest. The event log records NAME as the actor of the holder's
+    changes.
 
     Examples:
         registry token create ann
@@ -57,7 +58,7 @@ def create(
         if dry_run:
             session.out.note(f"would create a token {access}")
         else:
-            session.out.note(f"created the token {created.token.id} {access}. Its text is printed only now:")
+            session.out.note(f"created the token {created.token.id} {access}. Its text is printed only once:")
             yield created.text
 
     text = {} if dry_run else {"text": created.text}
@@ -93,7 +94,7 @@ def list_(session: Session) -> None:
 @click.argument("token_id", metavar="ID")
 @dry_run_option
 def revoke(session: Session, token_id: str, dry_run: bool) -> None:
-    """Make the token ID invalid, from its next request on.
+    """Make the token ID invalid as of its next request.
 
     Examples:
         registry token revoke 3f9a5c0d71be

@@ -28,14 +28,14 @@ if TYPE_CHECKING:  # numpy is loaded when something is verified
 
 @session_command("verify", engine="verifying", at=True, locked=True)
 @click.argument("reference", metavar="[REF]", required=False, shell_complete=complete_reference)
-@click.option("--all", "every", is_flag=True, help="Check every version that is not dropped, yanked ones too.")
+@click.option("--all", "every", is_flag=True, help="Check every version that is not dropped, including yanked ones.")
 @click.option("--deep", is_flag=True, help="Also decode every record, and compare its values with the schema.")
 @processes_option("Check N versions, or N files of one version, at the same time.")
 @click.option(
     "--report",
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    help="With --all: also write the result to FILE, as JSON. It is written after Ctrl-C, too.",
+    help="With --all: also write the result to FILE as JSON, even after Ctrl-C.",
 )
 @force_option
 @click.option(
@@ -47,7 +47,7 @@ if TYPE_CHECKING:  # numpy is loaded when something is verified
     "--state",
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    help="With --all: the file that remembers which versions were sound, and when.  [default: a file in your cache]",
+    help="With --all: the file that records which versions were sound, and when.  [default: a file in your cache]",
 )
 @click.option("--restart", is_flag=True, help="With --all: do not continue an interrupted run.")
 def verify(
@@ -65,10 +65,10 @@ def verify(
 ) -> int:
     """Check every shard file of a version: size, number of records, sha256, each record's checksum.
 
-    If files differ from the catalog, names them and ends with exit code 5. With --deep, also reports values that a
-    feature does not allow, such as a number that belongs to no class; this does not change the exit code, because the
-    files are as they were published. With --all, checks every version and does
-    not stop at the first that fails. Ctrl-C keeps the results so far, and the next run continues there, for a week.
+    If files differ from the catalog, they are named, and the exit code is 5. With --deep, values that a feature does
+    not allow are also reported, such as a label without a class; they do not change the exit code, because the files
+    are unchanged. With --all, checks every version, even if some fail. After Ctrl-C, the results so far are kept, and a
+    run within a week continues from there.
 
     Examples:
         registry verify digits
@@ -88,7 +88,7 @@ def verify(
     if since is not None:
         from registry.publishing.verify_state import read_since
 
-        read_since(since, now=datetime.now(UTC))  # an error in it is not a run that stopped early
+        read_since(since, now=datetime.now(UTC))  # checked first: an invalid value is not an interrupted run
     if reference is None:
         remembered = {"since": since, "state": state, "restart": restart}
         return _verify_all(session, remembered, deep=deep, processes=processes, path=report, force=force)
@@ -192,7 +192,7 @@ def _is_unfinished(path: str) -> bool:
 
 
 def _usual_state(session: Session, catalog: Catalog) -> str | None:
-    """The file of this user that remembers runs; None if it cannot be written, as on machines without a home."""
+    """The file of this user that records runs, or None if it cannot be written, as on machines without a home."""
     from registry.api.locations import index_folder, open_data
     from registry.publishing.verify_state import state_file
 

@@ -263,7 +263,7 @@ def test_other_content_under_a_pinned_number_is_reported(catalog: Catalog, tmp_p
         third = stranger.dataset("animals:3.0.0").pin("train")
     (standing,) = catalog.pins.audit(pins)
     assert (standing.state, standing.is_withdrawn) == ("canonical", True)
-    assert standing.message == "the catalog has other content under this number than was pinned"
+    assert standing.message == "the content under this number in the catalog differs from the pinned content"
     (move,) = catalog.pins.preview_update(pins)
     assert (move.is_move, str(move.dataset.reference)) == (True, "animals:1.0.0"), "the same number, other content"
     report = pins["train"].verify(folder=catalog.dataset("animals:1.0.0").folder)

@@ -355,7 +355,7 @@ def test_a_reader_is_told_about_rights_before_the_data_directory(owned: Owned) -
     schema.upgrade(url)
     assert run(["db", "grant", ROLES["reader"], "--as", "reader", "--catalog", url]) == 0
     with registry.connect(url) as catalog:
-        assert " has no data directory: " in refused(lambda: catalog.build(Slow)).message
+        assert " records no data directory, " in refused(lambda: catalog.build(Slow)).message
     with registry.connect(owned._replace(database=name).url(ROLES["reader"])) as catalog:
         assert " may not publish: " in refused(lambda: catalog.build(Slow)).message
     owned.server.execute(f"DROP DATABASE {name} WITH (FORCE)")

@@ -277,7 +277,7 @@ def test_a_backup_of_an_old_schema_says_that_it_contains_secrets(
     file = tmp_path / "old.gz"
     assert run(["backup", str(file)]) == 0
     said = capsys.readouterr()
-    assert "\nwarning: 2 rows may contain passwords or tokens in URLs, as older registries stored them\n" in (
+    assert "\nwarning: 2 rows may contain passwords or tokens in URLs, which older releases stored\n" in (
         "\n" + said.err
     )
     assert "hunter2" not in said.out + said.err

@@ -217,7 +217,7 @@ def test_growing_data_is_named_in_one_line(cli: Cli, run: Run) -> None:
         "registry diff sales:2.0.0 sales:3.0.0\n"
     )
     assert ran.out.splitlines()[-1] == (
-        "the splits grew: `sales`, an alias or `sales:>=1` names growing data; `sales:2.*` stays at 2.0.0, "
+        "the splits have grown: `sales`, an alias or `sales:>=1` names growing data; `sales:2.*` stays at 2.0.0, "
         "whose slices do not change"
     )
 

@@ -84,15 +84,15 @@ def test_a_locked_look_up_names_one_version(numbers: Cli, then: str, monkeypatch
     moving = "does not name one version exactly, and look-ups are locked\n"
     assert refused("numbers", "--locked") == (
         6,
-        f"error: numbers {moving}hint: Today it gives numbers:2.0.0. Write that.\n",
+        f"error: numbers {moving}hint: Today it resolves to numbers:2.0.0. Write that.\n",
     )
     assert refused("words:1.0.0", "--locked") == (
         6,
-        f"error: words:1.0.0 {moving}hint: Today it gives words/en:1.0.0. Write that.\n",
+        f"error: words:1.0.0 {moving}hint: Today it resolves to words/en:1.0.0. Write that.\n",
     )
     assert refused("numbers:^1", "--locked", "--at", then) == (
         6,
-        f"error: numbers:^1 {moving}hint: At {when(then)} it gave numbers:1.1.1. Write that.\n",
+        f"error: numbers:^1 {moving}hint: At {when(then)} it resolved to numbers:1.1.1. Write that.\n",
     )
     assert refused("numbers:7.*", "--locked") == (
         6,

@@ -16,7 +16,7 @@ def test_a_catalog_is_saved_and_restored(digits: Callable[..., Any], workspace: 
     size = (workspace / "catalog.gz").stat().st_size / 1024
     assert lines[0] == f"saved 1 version, 4 shards, 2 events to {workspace / 'catalog.gz'} ({size:.1f} KiB)"
     assert lines[1:3] == [f"schema  {schema.HEAD}", f"head    {head}"]
-    assert "copy the data directory after the backup" in saved.err
+    assert "copy the data directory after it" in saved.err
 
     url = f"sqlite:///{workspace / 'restored.db'}"
     restored = digits("restore", str(workspace / "catalog.gz"), "--catalog", url, "--anchor", head)

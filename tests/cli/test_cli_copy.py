@@ -17,7 +17,7 @@ def test_a_note_says_that_both_catalogs_use_one_data_directory(
     shared = str(workspace / "datasets")
     monkeypatch.setenv("REGISTRY_DATA_DIR", shared)
     note = (
-        f"note: both catalogs use the data directory {shared}, so files that are there are not copied. "
+        f"note: both catalogs use the data directory {shared}, so existing files are not copied. "
         "To copy them: --to-data-dir DIR\n"
     )
     to = ("--to", str(workspace / "lab.db"))
@@ -34,11 +34,11 @@ def test_files_that_the_catalogs_shared_are_copied_later(
     to = ("copy", "numbers:1.0.0", "--to", str(workspace / "lab.db"))
     assert numbers(*to).code == 0
     there = str(workspace / "lab")
-    what = f"the files of numbers:1.0.0, which is there already, to {there}/numbers/1.0.0 (1 example, 1 file, 35 B)\n"
+    what = f"missing files of numbers:1.0.0 to {there}/numbers/1.0.0 (1 example, 1 file, 35 B)\n"
     assert numbers(*to, "--to-data-dir", there, "--dry-run").out == f"would copy {what}"
     assert not Path(there).exists()
     assert numbers(*to, "--to-data-dir", there).out == f"copied {what}"
-    assert numbers(*to, "--to-data-dir", there).out == "numbers:1.0.0 is there already\n"
+    assert numbers(*to, "--to-data-dir", there).out == "numbers:1.0.0 already exists\n"
     (version,) = numbers(*to, "--to-data-dir", there, "--format", "json").json()["data"]["versions"]
     assert (version["outcome"], version["only_files"]) == ("known", False)
     assert numbers("verify", "--all", "--catalog", str(workspace / "lab.db"), "--data-dir", there).code == 0

@@ -21,7 +21,7 @@ def test_an_empty_catalog_on_a_server_does_not_suggest_the_example(cli: Cli, pos
     )
     refused = cli("quickstart", "--catalog", url)
     assert (refused.code, refused.out) == (2, "")
-    assert "has no data directory: others could not read files in a folder of this machine" in refused.err
+    assert "records no data directory, and other clients cannot read a folder of this machine" in refused.err
     postgres_server.give_back(url)
 
 
@@ -29,12 +29,12 @@ def test_a_server_records_a_data_directory_loudly(cli: Cli, postgres_server: Pos
     url = postgres_server.take_catalog()
     done = cli("config", "data-dir", "s3://bucket/x", "--catalog", url)
     assert (done.code, done.out) == (0, "s3://bucket/x is the data directory\n")
-    assert done.err == "note: s3://bucket/x was not opened: whether it exists and can be read was not checked\n"
+    assert done.err == "note: s3://bucket/x was not opened, so it was not checked that it exists and can be read\n"
     postgres_server.give_back(url)
     url = postgres_server.take_catalog()
     built = cli("build", "digits", "--catalog", url, "--data-dir", str(tmp_path / "data"))
     assert built.code == 0
-    assert f"note: the catalog records {tmp_path}/data as its data directory, for every client\n" in built.err
+    assert f"note: the catalog now records {tmp_path}/data as the data directory for all clients\n" in built.err
     postgres_server.give_back(url)
     url = postgres_server.take_catalog()
     built = cli("build", "digits", "--catalog", url, "--data-dir", str(tmp_path / "data"), "--format", "json")

@@ -136,7 +136,7 @@ def test_the_dry_run_of_a_first_version_has_nothing_to_compare(cli: Cli, workspa
 
 def test_the_dry_run_of_what_is_published_would_do_nothing(published: Cli, workspace: Path) -> None:
     ran = published("publish", "--dry-run", str(workspace / "first"))
-    assert (ran.code, ran.out) == (0, "animals:1.0.0 is published already: nothing would be done\n")
+    assert (ran.code, ran.out) == (0, "animals:1.0.0 is already published: nothing would be done\n")
     other = prepare(workspace / "other", "1.0.0", {"train": animals(3000)})
     assert published("publish", "--dry-run", str(other)).code == 4
 

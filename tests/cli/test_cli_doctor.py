@@ -57,7 +57,7 @@ def test_a_sound_catalog_has_a_line_for_each_check(digits: Cli, workspace: Path)
         "ok       rights: this user may read and publish\n"
         "ok       clock: the clocks of this machine and of the catalog agree\n"
         "ok       data directory: ~/datasets, which the catalog records, can be read and written\n"
-        "ok       cache: ~/cache/blocks can be written: 0 files, 0 of 1,000,000,000 bytes are used\n"
+        "ok       cache: ~/cache/blocks is writable: 0 files, 0 of 1,000,000,000 bytes are used\n"
     )
 
 
@@ -67,7 +67,7 @@ def test_problems_say_what_to_do_and_the_exit_code_is_1(cli: Cli, digits: Cli, w
     assert ran.code == 1
     assert (
         f"problem  data directory: there is no folder {workspace}/datasets, which the catalog records\n"
-        "         Mount its disk, or name a copy of the files: --data-dir DIR\n"
+        "         Mount its disk, or specify a copy of the files: --data-dir DIR\n"
     ) in ran.out
     moved = lines(digits("doctor", "--data-dir", str(workspace / "moved"), "--format", "json"))["data directory"]
     assert moved == ("ok", f"{workspace}/moved, which the catalog does not record, can be read and written", "")
@@ -89,7 +89,7 @@ def test_a_clock_that_is_wrong_is_named(digits: Cli, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(registry.api.doctor, "datetime", Late)
     level, text, hint = lines(digits("doctor", "--format", "json"))["clock"]
     assert (level, text) == ("warning", "the clock of this machine is 90 seconds behind that of the catalog")
-    assert hint.startswith("Set one of them right")
+    assert hint.startswith("Correct the wrong clock")
 
 
 def test_a_cache_that_is_off_is_a_warning(digits: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,9 +104,9 @@ def test_a_cache_that_is_off_is_a_warning(digits: Cli, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("role", "options", "level", "text"),
     [
-        (Role.READER, {}, "ok", "the token ID may read, and not publish"),
+        (Role.READER, {}, "ok", "the token ID may read, but not publish"),
         (Role.PUBLISHER, {}, "ok", "the token ID may read and publish"),
-        (Role.ADMIN, {}, "ok", "the token ID of ann has the role admin, without an end"),
+        (Role.ADMIN, {}, "ok", "the token ID of ann has the role admin and does not expire"),
         (Role.ADMIN, {"expires_in": timedelta(days=2)}, "warning", "the token ID of ann has the role admin until DAY"),
     ],
 )
@@ -160,7 +160,7 @@ def test_a_site_is_read_only(digits: Cli, workspace: Path) -> None:
     assert ran.code == 0, ran.out
     assert [lines(ran)[subject][1] for subject in ("catalog", "rights", "clock", "data directory")] == [
         f"{url}/ answers: a site, which is read-only",
-        "everybody who reaches the site may read it, and nobody may write",
+        "everybody who can reach the site may read it; nobody may write",
         "a site has no clock",
         f"{url}/data, which the catalog records, answers",
     ]
@@ -175,7 +175,7 @@ def test_every_kind_of_database_is_examined(cli: Cli, catalog_url: str) -> None:
         assert found["data directory"] == (
             "warning",
             "the catalog records no data directory, and none was named",
-            "Record the place of the files, for everybody: registry config data-dir URL",
+            "Record the data directory for all clients: registry config data-dir URL",
         )
 
 
@@ -190,5 +190,5 @@ def test_a_server_that_accepts_and_never_answers_holds_nothing_up(cli: Cli) -> N
         ran = cli("doctor", "--catalog", url, "--seconds", "0.5", "--format", "json")
     assert (ran.code, lines(ran)["catalog"]) == (
         1,
-        ("problem", "no answer within 0.5 seconds", "Try again later; if it stays so, ask its admin."),
+        ("problem", "no answer within 0.5 seconds", "Try again later. If this persists, ask its admin."),
     )

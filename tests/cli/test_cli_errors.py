@@ -22,7 +22,7 @@ Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
         (">&-", "train[:3]", 0, ""),
         (">&-", "trian", 3, "error: no split 'trian'"),
         (">&- 2>&-", "trian", 3, ""),
-        ("> /dev/full", "train[:3]", 1, "error: no space is left in /dev, where the output goes"),
+        ("> /dev/full", "train[:3]", 1, "error: no space is left in /dev, to which the output is written"),
         ("> /dev/full", "trian", 3, "error: no split 'trian'"),
     ],
 )

@@ -77,7 +77,7 @@ def test_a_folder_of_older_code_is_published_with_the_version_of_that_code(
     folder = str(shutil.copytree(workspace / "datasets/digits/1.0.0", workspace / "old"))
     assert digits("publish", folder, "--version-to-prepare", "soon").code == 2
     assert digits("publish", folder, "--version-to-prepare", "v0.9.0").code == 0
-    assert "prepared by  code 0.9.0 or older: today's code can only read it\n" in digits("show", "digits").out
+    assert "prepared by  code 0.9.0 or older: newer code can only read it\n" in digits("show", "digits").out
     assert digits("show", "digits", "--format", "json").json()["data"]["version_to_prepare"] == "0.9.0"
     assert digits("publish", folder, "--version-to-prepare", "1.0.0").code == 4
 

@@ -121,7 +121,7 @@ def test_stdout_gets_the_records_and_nothing_else(words: Cli) -> None:
     assert [json.loads(line) for line in ran.out.splitlines()] == stored_words("test")
     refused = words("export", "jsonl", "words", "-", "--split", "test", "--format", "json")
     assert (refused.code, refused.out) == (2, "")
-    assert refused.error()["message"] == "stdout cannot get both the records and the JSON of --format json"
+    assert refused.error()["message"] == "records and the JSON of --format json cannot both go to stdout"
     assert words("export", "jsonl", "words", "-").err == (
         "error: the destination is one file, and words:1.0.0 has the splits train, test\n"
         "hint: Name its records, e.g. --split train, or name a folder, which gets a file for each split.\n"
@@ -181,7 +181,7 @@ def test_a_dry_run_writes_nothing(words: Cli) -> None:
         ),
         (
             ("csv", "words", "-o", "x y.csv"),
-            "error: the file is an argument here, without -o\nhint: Write: registry export csv REF 'x y.csv'\n",
+            "error: the output file is an argument, not an option\nhint: Write: registry export csv REF 'x y.csv'\n",
         ),
     ],
 )

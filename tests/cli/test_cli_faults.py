@@ -44,7 +44,7 @@ DESCRIBED: dict[str, tuple[BaseException, int, str]] = {
     "a certificate": (ssl.SSLError(1, "CERTIFICATE_VERIFY_FAILED"), 75, "CERTIFICATE_VERIFY_FAILED"),
     "half an answer": (http.client.IncompleteRead(b"x"), 75, "the network failed: IncompleteRead"),
     "no memory": (MemoryError(), 75, "not enough memory"),
-    "no thread": (RuntimeError("can't start new thread"), 75, "the system has no thread left"),
+    "no thread": (RuntimeError("can't start new thread"), 75, "the system cannot start a thread"),
     "another encoding": (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"), 1, "a file is not valid utf-8"),
     "an odd argument": (UnicodeEncodeError("utf-8", "\udcff", 0, 1, "surrogates"), 1, "a text is not valid Unicode"),
     "deep nesting": (RecursionError("maximum recursion depth exceeded"), 1, "a file or a value is nested too deeply"),
@@ -202,7 +202,7 @@ def test_a_full_disk_is_said(digits: Cli, workspace: Path, case: str) -> None:
     assert ran.returncode == 1, ran.stderr
     assert "Traceback" not in ran.stderr
     assert OURS not in ran.stderr, ran.stderr
-    assert "no space is left in /dev, where the output goes" in ran.stderr
+    assert "no space is left in /dev, to which the output is written" in ran.stderr
     assert "Free some space, or write to another disk." in ran.stderr
 
 

@@ -151,7 +151,7 @@ def test_a_pin_of_a_version_in_a_place_of_its_own_says_where_to_verify_it(
     folder = data_dir / "animals/1.0.0"
     made = cli("pin", "create", "animals", "train", "-o", pin)
     assert made.err == (
-        f"note: the files are in {folder}, which the pin does not name: verify with --data-dir {folder}\n"
+        f"note: the files are in {folder}, which the pin does not name; to verify it, add --data-dir {folder}\n"
     )
     assert cli("pin", "verify", pin, "--data-dir", str(folder)).code == 0
     assert cli("pin", "verify", pin, "--data-dir", str(data_dir)).code == 0

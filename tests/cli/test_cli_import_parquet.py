@@ -45,7 +45,7 @@ def test_a_folder_is_imported_and_read(cli: Cli, folder: Path) -> None:
     assert "format     parquet_columns\n" in cli("show", "animals").out
     assert cli("verify", "animals", "--deep").code == 0
     again = cli("import", "parquet", str(folder))
-    assert again.out.startswith("animals:1.0.0 is published already (sha256:")
+    assert again.out.startswith("animals:1.0.0 is already published (sha256:")
 
 
 def test_a_null_is_null(cli: Cli, workspace: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_dry_run_says_which_version_the_files_make(cli: Cli, folder: Path) -> 
     assert cli("list").code == 3  # not even a catalog was created
     digest = cli("import", "parquet", str(folder), "--format", "json").json()["data"]["content_digest"]
     again = cli("import", "parquet", str(folder), "--dry-run")
-    assert again.out == f"{described}a version of this number is published already ({digest[:19]})\n"
+    assert again.out == f"{described}a version with this number is already published ({digest[:19]})\n"
     assert cli("import", "parquet", str(folder), "--dry-run", "--format", "json").json()["data"]["published"] == digest
 
 

@@ -42,9 +42,9 @@ def test_gc_shows_what_it_would_remove_and_removes_it(numbers: Callable[..., Any
         (workspace / f"datasets/numbers/4.0.0/f{number}").write_text("1")
 
     kept = numbers("gc").out.splitlines()
-    assert kept[:2] == ["removed 0 leftovers, 0 B", "kept 1 leftover, in use or too young, 405 B:"]
+    assert kept[:2] == ["removed 0 leftovers, 0 B", "kept 1 leftover, in use or too recent, 405 B:"]
     assert kept.pop(2).startswith(f"  {folder}: ")
-    assert kept[2] == "not removed, because the registry cannot tell whose they are; look at them yourself:"
+    assert kept[2] == "not removed, because their owner is unknown; check them yourself:"
     assert kept[4].split()[0] == "unpublished"
     assert kept[4].endswith("no version of this catalog is there")
     assert kept[5:] == [f"  in {workspace}/datasets/numbers/4.0.0: f0, f1, f2, f3, f4 and 2 more"]
@@ -65,7 +65,7 @@ def test_gc_shows_what_it_would_remove_and_removes_it(numbers: Callable[..., Any
 def test_gc_names_ten_of_the_leftovers_that_it_kept(numbers: Callable[..., Any], workspace: Path) -> None:
     folders = [leave(workspace, f"0a1b2c{number:02}") for number in range(12)]
     kept = numbers("gc").out.splitlines()
-    assert kept[1] == "kept 12 leftovers, in use or too young, 4.7 KiB:"
+    assert kept[1] == "kept 12 leftovers, in use or too recent, 4.7 KiB:"
     assert {line.partition(": ")[0].strip() for line in kept[2:12]} <= set(map(str, folders))
     assert kept[12:] == ["  and 2 more"]
     assert numbers("gc", "--older-than", "0").out.splitlines()[-1] == "removed 12 leftovers, 4.7 KiB"

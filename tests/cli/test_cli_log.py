@@ -77,9 +77,9 @@ def test_a_sound_log_holds_and_has_a_head(moved: Cli) -> None:
     sound = moved("log", "verify")
     assert sound.code == 0
     first, second, third, last = sound.out.splitlines()
-    assert third == "Reservations have no events, so nothing proves them."
+    assert third == "Reservations have no events, so they cannot be verified."
     assert last == "No file was opened: registry verify --all compares the files with these rows."
-    assert first == "the log holds: 4 events, 1 version, 4 shards"
+    assert first == "the log contains: 4 events, 1 version, 4 shards"
     told = moved("log", "verify", "--format", "json").json()
     assert told["schema"] == "registry.log.verify/1"
     assert told["data"] == {
@@ -194,13 +194,13 @@ def test_a_correction_is_shown_confirmed_and_logged(ahead: Cli) -> None:
     refused = ahead("log", "correct-clock", "--ahead", "365d")
     assert (refused.code, refused.err) == (
         2,
-        "error: 1 event would be read at other times, and this is not confirmed\n"
-        "hint: Add --yes to write it, or --dry-run to see it.\n",
+        "error: 1 event would be read at other times: not confirmed\n"
+        "hint: Add --yes to make the change, or --dry-run to show it.\n",
     )
     done = ahead("log", "correct-clock", "--ahead", "365d", "--yes")
     assert (done.code, done.out.splitlines()[-1]) == (0, "corrected: 1 event")
     again = ahead("log", "correct-clock", "--yes")
-    assert again.out.startswith("nothing to correct: the clock says ")
+    assert again.out.startswith("nothing to correct: the clock shows ")
     lines = ahead("log").out.splitlines()
     assert re.search(r"alias-set +digits:1.0.0 +paper: none -> 1.0.0 \(stamped \S+ \S+\)$", lines[3])
     assert re.search(r"correct-clock +event 3$", lines[4])

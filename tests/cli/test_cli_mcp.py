@@ -171,7 +171,7 @@ def test_hostile_arguments_are_refused(path: Path) -> None:
     assert codes == {"usage", "slice", "split_syntax", "not_found"}
 
     async def unknown(client: Client) -> None:
-        with pytest.raises(MCPError, match="there is no tool 'deprecate'"):
+        with pytest.raises(MCPError, match="no tool 'deprecate'"):
             await client.call_tool("deprecate", {"reference": "prices:1.0.0", "reason": "x", "dry_run": False})
 
     in_process(unknown, path)

@@ -38,7 +38,7 @@ def test_a_mirror_is_added_listed_checked_and_removed(digits: Cli, home: Path, c
     ran = digits("mirror", "add", "digits", str(copy))
     assert (ran.code, ran.out) == (0, f"{reference} is read from {home}, then {copy}\n")
     ran = digits("mirror", "add", "digits", str(copy))
-    assert ran.out == f"{reference}: {copy} is a location of it already\n"
+    assert ran.out == f"{reference}: {copy} is already a location of it\n"
 
     data = digits("mirror", "list", "digits", "--format", "json").json()["data"]
     moments = [one.pop("added_at") for one in data["locations"]]

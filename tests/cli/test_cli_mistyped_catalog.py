@@ -71,7 +71,7 @@ def test_the_default_catalog(cli: Cli, workspace: Path, monkeypatch: pytest.Monk
         3,
         f"error: no catalog at {path}: the folder {path.parent} does not exist\n"
         "hint: This is the default catalog. Start with: registry quickstart (or: registry add SOURCE). "
-        "Or name another with --catalog or REGISTRY_CATALOG.\n"
+        "Or name another catalog with --catalog or REGISTRY_CATALOG.\n"
         f"To create a catalog there: registry db upgrade --catalog sqlite:///{path}\n",
     )
     with pytest.raises(CatalogNotFoundError, match="no catalog at"):
@@ -110,7 +110,7 @@ def test_a_malformed_url(cli: Cli, monkeypatch: pytest.MonkeyPatch, url: str, me
     monkeypatch.setenv("REGISTRY_CATALOG", url)
     ran = cli("list")
     assert ran.err == (
-        f"error: {message}\nhint: {hint}\nThis catalog is named by the environment variable REGISTRY_CATALOG.\n"
+        f"error: {message}\nhint: {hint}\nThe environment variable REGISTRY_CATALOG names this catalog.\n"
     )
 
 
@@ -120,7 +120,7 @@ def test_a_server_that_the_variable_names(cli: Cli, monkeypatch: pytest.MonkeyPa
     ran = cli("list")
     assert ran.code == 75
     assert ran.err.startswith("error: postgresql://nobody@127.0.0.1:1/x cannot be reached: ")
-    assert ran.err.endswith("\nThis catalog is named by the environment variable REGISTRY_CATALOG.\n")
+    assert ran.err.endswith("\nThe environment variable REGISTRY_CATALOG names this catalog.\n")
 
 
 def test_a_reader_in_python_asks_for_an_existing_catalog(tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_the_hint_says_which_variable_names_a_missing_catalog(tmp_path: Path, mo
     with registry.connect() as catalog, pytest.raises(CatalogNotFoundError) as caught:
         catalog.dataset("digits")
     assert caught.value.hint is not None
-    assert caught.value.hint.endswith("\nThis catalog is named by the environment variable REGISTRY_CATALOG.")
+    assert caught.value.hint.endswith("\nThe environment variable REGISTRY_CATALOG names this catalog.")
 
 
 @pytest.mark.parametrize("name", ["a folder", "no database"])

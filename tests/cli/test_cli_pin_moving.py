@@ -101,7 +101,7 @@ def test_a_signature_of_other_bytes_stays_out_of_the_bundle(pins: Cli, workspace
     assert bundle("dataset.lock.yaml") == (0, "", True), "what is packed is what was signed"
     Path("dataset.lock.yaml.sig").unlink()
     pins("pin", "sign", "dataset.lock.yaml", "--key", "paper.key")
-    own = "dataset.lock.yaml has comments or a spelling of its own, which the bundle does not keep\n"
+    own = "dataset.lock.yaml has comments or its own formatting, which the bundle does not keep\n"
     assert bundle("dataset.lock.yaml") == (0, f"{left_out}{own}", False)
     Path("dataset.lock.yaml").write_text(good)
     assert bundle("dataset.lock.yaml") == stale
@@ -119,7 +119,7 @@ def test_sign_and_check(pins: Cli) -> None:
     key = key_of(made.out)
     assert (made.code, made.out, made.err) == (
         0,
-        f"wrote paper.key, which stays with you, and paper.key.pub, which goes to your readers\nkey {key}\n",
+        f"wrote paper.key, which you must keep secret, and paper.key.pub, which you give to your readers\nkey {key}\n",
         "",
     )
     signed = pins("pin", "sign", "dataset.lock.yaml", "--key", "paper.key")
@@ -127,7 +127,7 @@ def test_sign_and_check(pins: Cli) -> None:
     envelope = Path("dataset.lock.yaml.sig").read_bytes()
     digest = pins("pin", "show", "dataset.lock.yaml", "--format", "json").json()["data"]["digest"]
     checked = pins("pin", "check", "dataset.lock.yaml", "--key", "paper.key.pub")
-    assert (checked.code, checked.out) == (0, f"dataset.lock.yaml is as it was signed, {digest}\n  by {key}\n")
+    assert (checked.code, checked.out) == (0, f"dataset.lock.yaml matches its signature, {digest}\n  by {key}\n")
     other = key_of(pins("pin", "keygen", "other.key", "--format", "json").out)
     told = pins("pin", "sign", "dataset.lock.yaml", "--key", "other.key", "--format", "json").json()
     assert told["schema"] == "registry.pin.sign/1"

@@ -23,7 +23,7 @@ def ruled(cli: Cli, tmp_path: Path) -> Cli:
     cli("promote", "animals:1.0.0")
     assert cli("config", "protect", "animals", "--two-persons").out == (
         "animals is protected: only 'registry promote' moves its canonical version\n"
-        "Promotions wait until another person approves them: see registry proposal list\n"
+        "Promotions need the approval of another person: see registry proposal list\n"
     )
     return cli
 
@@ -85,8 +85,8 @@ def test_the_end_of_the_protection_is_proposed_and_rejected(act: Cli) -> None:
     gone = act("bob", "proposal", "approve", number)
     assert (gone.code, gone.err) == (
         3,
-        f"error: no proposal {number} waits: it was decided or replaced, has expired, or never existed\n"
-        "hint: To see those that wait: registry proposal list\n",
+        f"error: no pending proposal {number}: it was decided or replaced, has expired, or never existed\n"
+        "hint: To list the pending proposals: registry proposal list\n",
     )
     assert act("bob", "proposal", "list").err == "No change waits for approval.\n"
     assert "proposed by ann, not now" in act("bob", "log").out

@@ -85,7 +85,7 @@ def test_a_protected_catalog_says_so_and_a_dry_run_changes_nothing(cli: Cli, fol
     )
     assert cli("config", "unprotect", "animals").out == (
         "animals is not protected: nothing to undo\n"
-        "It stays protected by the whole catalog: see registry config unprotect\n"
+        "It remains protected by the whole catalog: see registry config unprotect\n"
     )
     assert "protect  " in cli("log").out
     assert "the whole catalog" in cli("log").out

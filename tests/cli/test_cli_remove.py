@@ -30,7 +30,7 @@ def test_a_plan_says_how_to_hurry_and_how_to_cancel_it(capsys: Output) -> None:
     assert run(["remove", "animals:1.0.0"]) == 0
     kept, then, undo = capsys.readouterr().out.splitlines()
     assert kept.startswith("the files of animals:1.0.0 are kept until 20")
-    assert then == "After that, registry gc removes them. At once: registry remove animals:1.0.0 --now"
+    assert then == "After that, registry gc removes them. Or now: registry remove animals:1.0.0 --now"
     assert undo == "To keep them: registry drop animals:1.0.0 --undo"
     assert run(["log", "--action", "remove"]) == 0
     assert "dropped -> dropped (planned, due at 20" in capsys.readouterr().out
@@ -45,12 +45,14 @@ def test_files_that_were_removed_and_left_are_listed(tmp_path: Path, capsys: Out
     assert f"would remove 6 files, 3.6 KiB: {folder}" in capsys.readouterr().out
     assert run(["remove", "animals:1.0.0", "--now"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        f"{folder}/LICENSE is left: it is a link, or the catalog does not record it",
+        f"{folder}/LICENSE is kept: it is a link, or the catalog does not record it",
         f"removed 6 files, 3.6 KiB: {folder}",
-        "the files of animals:1.0.0 are removed; its number stays used",
+        "the files of animals:1.0.0 are removed; its number cannot be used again",
     ]
     assert run(["remove", "animals:1.0.0", "--now"]) == 0
-    assert capsys.readouterr().out.splitlines()[1:] == ["the files of animals:1.0.0 are removed; its number stays used"]
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "the files of animals:1.0.0 are removed; its number cannot be used again"
+    ]
     assert run(["show", "animals:1.0.0"]) == 6
     assert "is dropped: wrong; " in capsys.readouterr().err
 
@@ -80,7 +82,7 @@ def test_a_store_that_does_not_answer_has_its_exit_code(capsys: Output, monkeypa
     assert run(["remove", "animals:1.0.0", "--now"]) == 75
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "not cleared: dataset_info.json: no answer"
-    assert lines[-1] == "animals:1.0.0 is not removed everywhere. To go on: registry remove animals:1.0.0"
+    assert lines[-1] == "animals:1.0.0 is not removed everywhere. To continue: registry remove animals:1.0.0"
 
 
 def test_uses_and_versions_that_are_not_dropped_are_refused(tmp_path: Path, capsys: Output) -> None:

@@ -97,13 +97,14 @@ def test_an_old_pin_is_read_and_cleaned_and_not_bundled(digits: Cli, old_pin: st
     dry = digits("pin", "update", old_pin, "--dry-run")
     assert (dry.code, dry.err) == (
         0,
-        f"note: secrets in URLs of {old_pin} would be taken out; whoever had the file knows them: change them\n",
+        f"note: secrets in URLs of {old_pin} would be removed; everyone who had the file may know them: change them\n",
     )
     assert "hunter2" in Path(old_pin).read_text()
     ran = digits("pin", "update", old_pin)
     assert ran.code == 0
     assert (
-        ran.err == f"note: secrets in URLs of {old_pin} are taken out; whoever had the file knows them: change them\n"
+        ran.err
+        == f"note: secrets in URLs of {old_pin} are removed; everyone who had the file may know them: change them\n"
     )
     assert "hunter2" not in Path(old_pin).read_text()
     entry = registry.load_pin(old_pin)["train"].entry

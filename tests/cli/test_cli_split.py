@@ -90,7 +90,8 @@ def test_equal_records_are_named_on_both_sides(scans: Cli) -> None:
     places = [[int(one["at"]) for one in scans_dataset.read(name)].index(3) for name in ("train", "test")]
     assert (ran.code, ran.err) == (
         5,
-        "error: the expressions share equal records\nhint: The output names the first ones. To name more: --show N\n",
+        "error: the expressions share equal records\n"
+        "hint: The output lists the first of them. To list more: --show N\n",
     )
     assert ran.out == (
         "scans:1.0.0 (documented slicing)\n"
@@ -108,7 +109,7 @@ def test_equal_values_of_a_column_are_counted_and_nulls_are_not_among_them(scans
     ran = scans("split", "check", "scans", "train", "test", "extra", "--by", "patient", "--show", "0")
     assert ran.err == (
         "error: the expressions share equal values of patient\n"
-        "hint: The output names the first ones. To name more: --show N\n"
+        "hint: The output lists the first of them. To list more: --show N\n"
     )
     assert ran.out == (
         "scans:1.0.0 (documented slicing)\n"

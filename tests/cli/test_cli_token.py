@@ -20,7 +20,7 @@ def test_a_token_is_created_listed_and_revoked(empty: Cli) -> None:
     text = made.out.rstrip("\n")
     assert digest_of(text)
     token_id = text[4:16]
-    assert made.err == f"created the token {token_id} for ann: reader of *. Its text is printed only now:\n"
+    assert made.err == f"created the token {token_id} for ann: reader of *. Its text is printed only once:\n"
 
     with registry.connect() as catalog:
         (token,) = catalog.tokens.list()

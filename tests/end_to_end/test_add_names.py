@@ -333,10 +333,10 @@ def test_a_build_does_not_pass_off_a_version_that_was_added_as_its_own(
     catalog.add(tmp_path / "digits.csv")
     for build in (catalog.build, catalog.preview_build):
         error = refusal(lambda build=build: build("digits"))  # type: ignore[misc]
-        assert error.message == f"digits:1.0.0 comes from {tmp_path}/digits.csv (csv), and not from a builder"
+        assert error.message == f"digits:1.0.0 comes from {tmp_path}/digits.csv (csv), not from a builder"
         assert error.hint == (
-            "Raise VERSION in the class of the builder, or build into another catalog: url=URL\n"
-            "To compare the content with that of the builder: rebuild=True"
+            "Raise VERSION in the builder class, or build into another catalog: url=URL\n"
+            "To compare its content with the builder's: rebuild=True"
         )
     assert error.details["producer"]["action"] == "add"
     with pytest.raises(VersionExistsError):

@@ -622,10 +622,10 @@ def test_columns_are_attached_from_the_command_line(
     error = capsys.readouterr().err
     assert "attached to digits:1.0.0" in error
     assert "of digits:1.0.0 kept in the cache" in error
-    assert "the cache has a second copy now" in error
+    assert "the cache now has a second copy" in error
     for number in (2, 0):  # again, nothing is copied
         assert run(["cache", "build", "goods"]) == 0
-        assert ("the cache has a second copy now" in capsys.readouterr().err) == bool(number)
+        assert ("the cache now has a second copy" in capsys.readouterr().err) == bool(number)
     assert run(["add", str(tmp_path / "goods.csv"), "--as", "plain"]) == 0
     capsys.readouterr()
     assert run(["publish", "plain", "--with-columns", "--dry-run", "--format", "json"]) == 0
@@ -674,5 +674,5 @@ def test_an_interrupted_or_failed_attachment_leaves_the_version_published(
     assert note in capsys.readouterr().err
     monkeypatch.setattr(registry.Dataset, "attach_columns", refuse)
     assert run(["add", str(tmp_path / "goods.csv"), "--with-columns"]) == 0
-    note = "note: goods:1.0.0 is published, and its columns are not attached: the disk is full"
+    note = "note: goods:1.0.0 is published, but its columns are not attached: the disk is full"
     assert note in capsys.readouterr().err

@@ -180,7 +180,7 @@ def test_a_damaged_attachment_comes_with_what_to_do(tmp_path: Path) -> None:
         folder = tmp_path / "catalog.data" / "numbers" / "1.0.0"
         notes, statistics = dataset.attachments
         (folder / notes.place).write_bytes(b"damaged")
-        assert dataset.verify().recovery == "Put the files of attachments back from a copy of the folder."
+        assert dataset.verify().recovery == "Restore the files of attachments from a copy of the folder."
         (folder / notes.place).write_bytes(NOTES)
         (folder / statistics.place).write_bytes(b"damaged")
         assert dataset.verify().recovery.splitlines()[1:] == [

@@ -174,7 +174,7 @@ def test_an_unknown_attachment_names_the_others(tmp_path: Path) -> None:
     with connect(tmp_path) as catalog, pytest.raises(NotFoundError) as caught:
         add(catalog).read_attachment("statistics", "statistics.json")
     assert caught.value.message == "numbers:1.0.0 has no attachment 'statistics/statistics.json'"
-    assert caught.value.hint == "Attached are: counts/counts.json."
+    assert caught.value.hint == "Its attachments are: counts/counts.json."
 
 
 def test_show_lists_attachments_if_there_are_some(

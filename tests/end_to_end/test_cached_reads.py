@@ -359,7 +359,7 @@ def test_the_commands_show_fetch_and_clear(
     folder = str(tmp_path / "cache/blocks")
     assert run(["cache", "fetch", "animals:2.0.0", "train[:20%]", *options]) == 0
     assert capsys.readouterr().out == (
-        "animals:2.0.0 train[:20%]: 1 file (4.8 MiB) in the cache, of which 4.8 MiB were fetched now\n"
+        "animals:2.0.0 train[:20%]: 1 file (4.8 MiB) in the cache, 4.8 MiB of which were fetched now\n"
     )
     assert run(["cache", "fetch", "animals:2.0.0", "--format", "json", *options]) == 0
     data = json.loads(capsys.readouterr().out)["data"]

@@ -192,7 +192,7 @@ def test_each_command_prints_over_http_what_it_prints_with_the_database(
             unlike[line] = expected, served
     assert unlike == {}
     assert ran(far, "cache fetch numbers:2.0.0") == (
-        *(0, "numbers:2.0.0: 1 file (210 B) in the cache, of which 0 B were fetched now\n", ""),
+        *(0, "numbers:2.0.0: 1 file (210 B) in the cache, 0 B of which were fetched now\n", ""),
     )
 
     # The service has no files of dropped versions, so they are removed where the database is.
@@ -201,7 +201,7 @@ def test_each_command_prints_over_http_what_it_prints_with_the_database(
             1,
             "not cleared: DATA/numbers/1.1.0 cannot be cleared: a service removes no files; registry gc with the "
             "database of the catalog does\n"
-            "numbers:1.1.0 is not removed everywhere. To go on: registry remove numbers:1.1.0\n",
+            "numbers:1.1.0 is not removed everywhere. To continue: registry remove numbers:1.1.0\n",
         )
     assert (far.folder / "datasets/numbers/1.1.0").is_dir()
     assert ran(far._replace(url=str(far.folder / "catalog.db")), "gc")[0] == 0
@@ -210,7 +210,7 @@ def test_each_command_prints_over_http_what_it_prints_with_the_database(
     refusal = (
         "error: the catalog is a site or a service, and this command needs its database\n"
         "hint: Run it where the database is, and name that with --catalog: its file, or its postgresql:// URL.\n"
-        "This catalog is named by the environment variable REGISTRY_CATALOG.\n"
+        "The environment variable REGISTRY_CATALOG names this catalog.\n"
     )
     assert {line: ran(far, line) for line in DATABASE} == dict.fromkeys(DATABASE, (WRONG_USE, "", refusal))
 

@@ -89,12 +89,12 @@ def test_a_catalog_on_a_server_takes_no_local_folder_that_nobody_named(door: str
         with pytest.raises(DataDirectoryMissingError) as caught:
             DOORS[door](catalog, tmp_path)
         assert caught.value.message == (
-            f"{catalog.url} has no data directory: others could not read files in a folder of this machine"
+            f"{catalog.url} records no data directory, and other clients cannot read a folder of this machine"
         )
         assert caught.value.hint == (
-            "Record it for everybody, e.g.: registry config data-dir s3://BUCKET/datasets "
+            "Record a data directory for all clients, e.g.: registry config data-dir s3://BUCKET/datasets "
             f"{quote_catalog(catalog.url)}\n"
-            "Or name it: data_dir=DIR, or the environment variable REGISTRY_DATA_DIR. "
+            "Or specify it: data_dir=DIR, or the environment variable REGISTRY_DATA_DIR. "
             "The first publication records it."
         )
         assert caught.value.exit_code == 2
@@ -309,9 +309,9 @@ def test_a_catalog_of_an_earlier_release_records_the_place_that_has_its_versions
             catalog.publish(folder_of(tmp_path, "4.0.0", 7))
         assert caught.value.message == (f"the catalog has 2 versions, and none of them is in {tmp_path}/mistyped")
         assert caught.value.hint == (
-            "Record the data directory that has their files: registry config data-dir DIR "
+            "Record the data directory that contains their files: registry config data-dir DIR "
             f"{quote_catalog(catalog.url)}\n"
-            "If they are lost, record this one with force=True."
+            "If the files are lost, record this one with force=True."
         )
         assert not (tmp_path / "mistyped").exists()
     with registry.connect(catalog_url, data_dir=place) as catalog:
@@ -465,10 +465,11 @@ def test_a_relative_path_is_no_data_directory_of_a_server(
         with pytest.raises(UsageError) as caught:
             DOORS[door](catalog, tmp_path)
         assert caught.value.message == (
-            "REGISTRY_DATA_DIR is my-datasets, a relative path: it names another folder for each client of the catalog"
+            "REGISTRY_DATA_DIR is my-datasets, a relative path, "
+            "which means another folder for each client of the catalog"
         )
         assert caught.value.hint == (
-            "Write the complete place: for a bucket, s3://my-datasets; "
+            "Write a complete URL or path: for a bucket, s3://my-datasets; "
             f"for a folder that all machines reach, {tmp_path}/my-datasets"
         )
         with pytest.raises(UsageError, match=r"^the data directory is ./x, a relative path"):
@@ -497,9 +498,9 @@ def test_files_of_a_server_without_a_data_directory_are_not_looked_for_here(serv
             f"{catalog.url} records no data directory, so the files of animals:1.0.0 cannot be found"
         )
         assert caught.value.hint == (
-            "Record the place that has them, for everybody: registry config data-dir URL "
+            "Record the data directory for all clients: registry config data-dir URL "
             f"{quote_catalog(catalog.url)}\n"
-            "Or name it: data_dir=URL, or the environment variable REGISTRY_DATA_DIR."
+            "Or specify it for this client: data_dir=URL, or the environment variable REGISTRY_DATA_DIR."
         )
         catalog.set_data_dir(tmp_path / "project/datasets")
         assert len(list(catalog.dataset("animals").read("train"))) == 20

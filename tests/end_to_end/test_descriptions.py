@@ -165,7 +165,7 @@ def test_exports_copies_and_the_past_have_what_was_corrected(
     assert pin.verify().is_sound
     [state] = catalog.pins.states([pin])
     assert not state.is_withdrawn
-    assert state.correction == "animals:1.0.0 has another license in the catalog than was pinned"
+    assert state.correction == "the license of animals:1.0.0 changed in the catalog since it was pinned"
     capsys.readouterr()
     assert run(["pin", "verify", str(tmp_path / "pins.yaml"), *_at(catalog)]) == 0
     assert capsys.readouterr().err == f"note: {state.correction}\n"

@@ -124,7 +124,7 @@ def test_a_dataset_that_gained_configs_comes_in_under_two_names(
         "gained is published without configs, gained/en:1.0.0 comes with one",
     )
     assert error.hint == (
-        "A dataset has configs for all its versions or for none. Import these under another name: "
+        "All versions of a dataset must have configs, or none of them. Import these under another name: "
         f"registry import tfds {root}/en --name gained_configs"
     )
     for config in ("en", "de"):
@@ -155,7 +155,7 @@ def test_a_dataset_that_gained_configs_comes_in_under_two_names(
 def test_a_name_for_several_datasets_is_refused(catalog: registry.Catalog, data_dir: Path) -> None:
     with pytest.raises(UsageError) as caught:
         catalog.import_tfds(data_dir, name="both")
-    assert caught.value.message == "the folder holds 2 datasets, animals, pets: both can name only one"
+    assert caught.value.message == "the folder contains 2 datasets, animals, pets: both can name only one"
     with pytest.raises(ReferenceSyntaxError, match="invalid dataset name 'a/b'"):
         catalog.import_tfds(data_dir / "animals", name="a/b")
 
@@ -430,7 +430,7 @@ def test_imported_versions_keep_their_number_and_too_large_a_change_is_noted(
     prepare(data_dir / "animals/1.1.1", "1.1.1", {"train": animals(20, age=99)})
     *_, last = catalog.import_tfds(data_dir / "animals")
     assert (str(last.reference), str(last.outcome)) == ("animals:1.1.1", "imported")
-    assert last.notes == ("from 1.1.0 to 1.1.1 more changed than a PATCH step allows",)
+    assert last.notes == ("the changes from 1.1.0 to 1.1.1 exceed a PATCH step",)
 
 
 def test_other_content_under_a_published_number_is_refused(catalog: registry.Catalog, data_dir: Path) -> None:
@@ -440,7 +440,8 @@ def test_other_content_under_a_published_number_is_refused(catalog: registry.Cat
     refused, known = catalog.import_tfds(data_dir / "animals")
     assert isinstance(refused.error, VersionExistsError)
     assert refused.error.hint == (
-        "A version has one content. registry show animals:1.0.0 names its folder. Import this one into another "
+        "The content of a published version cannot change. registry show animals:1.0.0 names its folder. Import "
+        "this one into another "
         "catalog: url=FILE"
     )
     assert str(known.outcome) == "known"
@@ -529,9 +530,9 @@ def test_a_folder_without_versions_is_an_error(catalog: registry.Catalog, tmp_pa
         folder.write_text("no folder")
     with pytest.raises(PreparedFormatError) as error:
         catalog.import_tfds(folder)
-    problem = f"{folder} holds nothing that TFDS prepared" if kind == "empty" else f"there is no folder {folder}"
+    problem = f"{folder} contains nothing that TFDS prepared" if kind == "empty" else f"there is no folder {folder}"
     assert error.value.message == problem
-    assert error.value.hint == "Give a data_dir of TFDS, the folder of a dataset in it, or the folder of a version."
+    assert error.value.hint == "Specify a data_dir of TFDS, the folder of a dataset in it, or the folder of a version."
 
 
 def test_versions_that_tfds_itself_prepared_are_read_as_tfds_read_them(catalog: registry.Catalog) -> None:
@@ -684,7 +685,7 @@ def test_a_version_stored_elsewhere_is_not_read_for_another_data_dir(
 def test_a_web_server_is_asked_for_one_version(catalog: registry.Catalog, tmp_path: Path) -> None:
     with serve(tmp_path) as url, pytest.raises(PreparedFormatError) as error:
         catalog.import_tfds(f"{url}/datasets")
-    assert error.value.hint == "A web server does not list its folders: give the folder of one version."
+    assert error.value.hint == "A web server does not list its folders: specify the folder of one version."
 
 
 def test_a_web_server_that_cannot_be_reached_is_not_taken_for_one_without_versions(

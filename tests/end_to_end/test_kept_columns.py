@@ -324,7 +324,7 @@ def test_a_pin_reads_the_columns_of_its_version(catalog: Catalog, tmp_path: Path
 
 def test_wrong_arguments_say_what_to_do(catalog: Catalog) -> None:
     dataset = catalog.dataset("goods")
-    with pytest.raises(UsageError, match=r"columns are kept of whole splits, and 'train\[:10\]' is a slice"):
+    with pytest.raises(UsageError, match=r"columns can be kept only for whole splits, and 'train\[:10\]' is a slice"):
         dataset.keep_columns("train[:10]")
     with pytest.raises(SplitNotFoundError):
         dataset.keep_columns("trian")
@@ -364,7 +364,7 @@ def test_columns_are_kept_as_soon_as_a_version_is_published(
     monkeypatch.setenv("REGISTRY_CACHE_BYTES", "0")
     (tmp_path / "goods.csv").write_text("id,name\n1,a\n")
     assert run(["add", str(tmp_path / "goods.csv"), "--keep-columns"]) == 0
-    assert "is published, and its columns are not kept" in capsys.readouterr().err
+    assert "is published, but its columns are not kept" in capsys.readouterr().err
 
     def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt

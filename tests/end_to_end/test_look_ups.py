@@ -104,7 +104,7 @@ def test_a_locked_block_asks_for_exact_references(catalog: registry.Catalog) -> 
             with pytest.raises(LockedError) as caught:
                 catalog.dataset(reference)
             exactly = "parts/one:1.0.0" if reference.startswith("parts") else "counts:1.0.0"
-            assert caught.value.hint == f"Today it gives {exactly}. Write that."
+            assert caught.value.hint == f"Today it resolves to {exactly}. Write that."
             assert caught.value.details["exactly"] == exactly
             assert (caught.value.code, caught.value.exit_code) == ("locked", 6)
         with pytest.raises(LockedError):

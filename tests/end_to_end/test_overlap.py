@@ -141,7 +141,7 @@ def test_wrong_arguments_are_refused(catalog: registry.Catalog) -> None:
         with pytest.raises(UsageError) as refused:
             rows.overlap(wrong)
         assert refused.value.message == (
-            f"slices are compared with each other: expected two or more, found {len(wrong)}"
+            f"overlap compares slices with each other: expected two or more, found {len(wrong)}"
         )
         assert refused.value.hint == 'For example: dataset.overlap(["train", "test"])'
 

@@ -328,7 +328,7 @@ def test_load_refuses_a_batch_of_no_examples(catalog: registry.Catalog) -> None:
     with pytest.raises(UsageError) as caught:
         registry.load("digits", split="train", batch_size=0, catalog=catalog)
     assert caught.value.message == "batch_size must be at least 1, not 0"
-    assert caught.value.hint == "None gives single examples, -1 all examples at once."
+    assert caught.value.hint == "Pass None for single examples, or -1 for all examples at once."
 
 
 def test_surplus_names_are_gone(catalog: registry.Catalog) -> None:

@@ -100,7 +100,7 @@ def test_everything_with_slices_implements_the_protocol(catalog: registry.Catalo
     with pytest.raises(UsageError) as caught:
         dataset.slice_of()
     assert (caught.value.message, caught.value.hint) == (
-        "no split expression was given",
+        "missing split expression",
         "Name the records of animals:1.0.0, e.g. train[:80%]. It has the splits train, test.",
     )
     with pytest.raises(UsageError, match=r"^the pin 'few' holds train\[:5\], not 'train'(?m:$)"):

@@ -168,7 +168,7 @@ def test_a_retention_that_is_negative_or_about_nothing_is_refused(
     with pytest.raises(UsageError, match="dropped_after is negative"):
         catalog.collect_garbage(dropped_after=timedelta(days=-1))
     assert run(["gc", "--dataset", "lab_*", "--catalog", catalog.url]) == 2
-    assert "--dataset and --uses are about --dropped-after" in capsys.readouterr().err
+    assert "--dataset and --uses need --dropped-after" in capsys.readouterr().err
     assert run(["gc", "--dropped-after", "0", "--dataset", "numbers", "--catalog", catalog.url]) == 0
     assert "removal" in capsys.readouterr().out
     require_removed(catalog)

@@ -170,7 +170,7 @@ def test_a_copy_makes_no_second_dataset(catalog: registry.Catalog, tmp_path: Pat
     assert [copied.outcome.value for copied in report] == ["known", "refused", "refused"]
     error = report.failed[0].error
     assert isinstance(error, DatasetRenamedError)
-    assert error.message == "the other catalog has rain, which was renamed here: it is weather now"
+    assert error.message == "the other catalog has rain, which is named weather in this catalog"
     other.rename("rain", "weather")
     assert [copied.outcome.value for copied in catalog.copy(None, other)] == ["known", "known", "copied"]
     # The other way round: a catalog that knows nothing of the renaming.

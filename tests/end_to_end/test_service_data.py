@@ -180,7 +180,7 @@ def test_a_pin_is_verified_with_a_service_that_only_the_variable_names(
     monkeypatch.setenv("REGISTRY_TRIES", "1")
     with redirect_stderr(StringIO()) as notes:
         assert run(["pin", "verify", str(path), "--data-dir", home.data_dir]) == 0
-    assert "note: http://127.0.0.1:9/ is not asked about the pins: cannot read" in notes.getvalue()
+    assert "note: http://127.0.0.1:9/ is not used for the pins: cannot read" in notes.getvalue()
 
 
 def test_pins_of_a_service_are_read_where_its_url_is_allowed(

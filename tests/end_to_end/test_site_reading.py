@@ -204,7 +204,7 @@ def test_a_site_without_data_needs_a_data_directory(url: str, folder: Path, tmp_
         list(registry.connect(url).dataset("numbers").read("train"))
     assert caught.value.hint == (
         "Ask the publisher of the site to write it with --with-data or --data-url.\n"
-        "Or name a copy of the files: data_dir=URL, or the environment variable REGISTRY_DATA_DIR."
+        "Or specify a copy of the files: data_dir=URL, or the environment variable REGISTRY_DATA_DIR."
     )
     site = registry.connect(url, data_dir=tmp_path / "data")
     assert len(list(site.dataset("numbers:1.0.0").read("train"))) == 100

@@ -171,7 +171,7 @@ def test_an_older_client_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         if least == "0.1":
             settings.keep("https://catalog.example/")  # a warning would be an error
         else:
-            with pytest.warns(RegistryWarning, match=r"asks for release 99\.0 or later of shardbook, and this is "):
+            with pytest.warns(RegistryWarning, match=r"requires shardbook 99\.0 or later, but this is "):
                 settings.keep("https://catalog.example/")
 
 

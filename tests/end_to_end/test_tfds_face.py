@@ -158,7 +158,7 @@ def test_batches_are_counted_and_read_again(digits: registry.Catalog) -> None:
             {0: "at least 1", -2: "-1 or more"}.get(wrong, "a whole number") if wrong is not True else "a whole number"
         )
         assert caught.value.message == f"batch_size must be {kind}, not {wrong!r}"
-        assert caught.value.hint == "None gives single examples, -1 all examples at once."
+        assert caught.value.hint == "Pass None for single examples, or -1 for all examples at once."
 
 
 def test_info_says_what_the_version_is(digits: registry.Catalog) -> None:
@@ -329,7 +329,7 @@ def test_a_builder_of_a_config_has_it(catalog: registry.Catalog, tmp_path: Path)
         assert (builder.builder_config.name, builder.info.full_name) == ("wild", "animals/wild/1.0.0")
     with pytest.raises(UsageError) as caught:
         registry.builder("animals/wild", config="tame", catalog=catalog)
-    assert caught.value.message == "the config was given twice: in animals/wild and as config='tame'"
+    assert caught.value.message == "the config is given twice: in animals/wild and as config='tame'"
 
 
 def test_a_builder_of_code_builds_and_publishes_once(catalog: registry.Catalog) -> None:

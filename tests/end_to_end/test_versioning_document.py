@@ -155,7 +155,7 @@ def test_what_is_said_of_the_code_is_published_once(catalog: registry.Catalog, t
     assert not catalog.publish(folder).newly
     with pytest.raises(ConflictError) as caught:
         catalog.publish(folder, version_to_prepare="2.0.0")
-    assert caught.value.message == "imagenet2012:0.0.9 is published already, with version_to_prepare 1.0.0"
+    assert caught.value.message == "imagenet2012:0.0.9 is already published with version_to_prepare 1.0.0"
     with pytest.raises(ReferenceSyntaxError, match=r"^invalid version of builder code 'soon'(?m:$)"):
         catalog.publish(folder, version_to_prepare="soon")
 

@@ -367,4 +367,4 @@ def test_locked_look_ups_show_exact_versions_only(app: Starlette, monkeypatch: p
     assert ask(app, "datasets/numbers/1.0.0/").status == 200
     answer = ask(app, "datasets/numbers/")
     assert answer.status == 403
-    assert "Today it gives numbers:1.0.0. Write that." in answer.body.decode()
+    assert "Today it resolves to numbers:1.0.0. Write that." in answer.body.decode()

@@ -164,13 +164,13 @@ def test_a_missing_catalog_and_a_port_in_use_say_what_named_them(
     path, missing = tmp_path / "service.yaml", tmp_path / "missing.db"
     path.write_text(f"catalog: {missing}\n")
     assert run(["serve", "--config", str(path)]) == 3
-    assert capsys.readouterr().err.endswith(f"This path was given by catalog of {path}.\n")
+    assert capsys.readouterr().err.endswith(f"This path comes from catalog of {path}.\n")
     monkeypatch.setenv("REGISTRY_SERVE_CATALOG", str(missing))
     assert run(["serve"]) == 3
-    assert capsys.readouterr().err.endswith("This path was given by REGISTRY_SERVE_CATALOG.\n")
+    assert capsys.readouterr().err.endswith("This path comes from REGISTRY_SERVE_CATALOG.\n")
     monkeypatch.setenv("REGISTRY_SERVE_CATALOG", "https://catalog.example/")
     assert run(["serve"]) == 2
-    assert capsys.readouterr().err.endswith("This one is named by REGISTRY_SERVE_CATALOG.\n")
+    assert capsys.readouterr().err.endswith("This catalog comes from REGISTRY_SERVE_CATALOG.\n")
     monkeypatch.setenv("REGISTRY_SERVE_CATALOG", str(tmp_path / "catalog.db"))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]

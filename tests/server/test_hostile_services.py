@@ -119,7 +119,7 @@ PERSON = {"name": "x", "client_id": "x", "scope": "openid", "authorization_endpo
 )
 def test_a_service_leads_the_browser_only_to_encrypted_pages(hostile: HostileServer, answer: Any) -> None:
     hostile.body = json.dumps(answer).encode()
-    with pytest.raises(UsageError, match="people cannot sign in with a browser here"):
+    with pytest.raises(UsageError, match="the service offers no browser sign-in"):
         sign_in_with_browser(hostile.url, None, pytest.fail)
 
 

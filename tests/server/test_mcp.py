@@ -176,7 +176,7 @@ def test_a_damaged_file_is_an_error_without_its_path(
         finally:
             agents.service.catalog = lab
     assert result.is_error
-    assert result.structured_content["error"]["message"] == "the server could not read what this tool needs"
+    assert result.structured_content["error"]["message"] == "the server could not read the data for this tool"
     assert "damaged-place" not in result.content[0].text
     assert "damaged-place" in caplog.text  # the admin sees the reason
 

@@ -303,7 +303,7 @@ def test_login_in_a_job(service: TestServer, home: Path, issuer: LocalIssuer, sh
     kept(home, login(service.url, "--ci", REGISTRY_ID_TOKEN=text), service.url)
     run = login(service.url, "--ci", **github | {"ACTIONS_ID_TOKEN_REQUEST_TOKEN": "wrong"})
     assert run.stderr == (
-        "error: GitHub Actions gives no ID token: it answered 403\n"
+        "error: GitHub Actions issued no ID token: it answered 403\n"
         "hint: The job needs: permissions: {id-token: write}\n"
     )
     run = login(service.url, "--ci")
@@ -345,8 +345,8 @@ def test_a_job_publishes_a_dataset_that_did_not_exist(
 def test_login_says_what_is_wrong(service: TestServer, server: TestServer, home: Path, shared: SqlCatalog) -> None:
     server.service.catalog = shared
     assert login(server.url, "--oidc").stderr == (
-        f"error: people cannot sign in with a browser here: {server.url}\n"
-        f"hint: With a token of an admin: registry login {server.url}\n"
+        f"error: the service offers no browser sign-in: {server.url}\n"
+        f"hint: Use a token from an admin: registry login {server.url}\n"
     )
     assert login(service.url, "--oidc", "--issuer", "ci").stderr == (
         f"error: there is no issuer 'ci': {service.url}\nhint: Choose one with --issuer: lab\n"
@@ -386,7 +386,7 @@ def test_a_code_for_another_service_does_not_reach_this_one(
         address = f"{address.partition('?')[0]}?{urlencode(query | {'redirect_uri': other})}"
         statuses.append(urllib3.request("GET", address).status)
 
-    with pytest.raises(CatalogRefusedError, match="nobody has signed in"):
+    with pytest.raises(CatalogRefusedError, match="nobody signed in"):
         identity.sign_in_with_browser(service.url, "lab", lead)
     assert statuses == [404]
 

@@ -14,13 +14,13 @@ from registry.cli.commands import Session, session_command
     multiple=True,
     type=click.Path(exists=True, file_okay=False, resolve_path=True),
     metavar="DIR",
-    help="Add tools that change the catalog, and publish files below DIR; may be repeated.",
+    help="Add tools that change the catalog and publish files below DIR; may be repeated.",
 )
 def mcp(session: Session, folders: tuple[str, ...]) -> None:
     """Serve the catalog to an agent, over the Model Context Protocol, on stdin and stdout.
 
-    The tools find datasets, show versions, rows and statistics, compare and pin. They only read, unless you add
-    --allow-publish. Name the command in the settings of the agent, which starts it.
+    The tools find datasets, show versions, rows and statistics, compare and pin. They are read-only unless you add
+    --allow-publish. Configure the agent to start this command.
 
     Examples:
         registry mcp

@@ -44,7 +44,7 @@ _MOST_THREADS: Final = 8
 
 _READERS_BYTES: Final = 64 * 2**20
 _PUBLISHERS_BYTES: Final = 2**30
-"""How many bytes of records a tool below a service reads, by the role of the token."""
+"""How many bytes of records a tool of a service may read, by the role of the token."""
 
 _MOST_BODY: Final = 2**20
 
@@ -67,7 +67,7 @@ def make_server(
     Args:
         tools: by name.
         open_session: the session of a call.
-        limiter: how many calls run at a time; None for a limit of its own.
+        limiter: limits the number of concurrent calls. None creates a limiter.
         note: called with the name of each tool that is called.
     """
     from anyio import CapacityLimiter, to_thread
@@ -85,7 +85,7 @@ def make_server(
     async def call_tool(_context: Any, params: Any) -> CallToolResult:
         tool = tools.get(params.name)
         if tool is None:
-            raise MCPError(INVALID_PARAMS, f"there is no tool {params.name!r:.80}; tools/list has their names")
+            raise MCPError(INVALID_PARAMS, f"no tool {params.name!r:.80}; tools/list returns the names")
         note(tool.name)
         work = partial(tool.call, open_session(), params.arguments or {})
         return _result(await to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter))
@@ -112,7 +112,7 @@ def serve_stdio(tools: Mapping[str, Tool], url: str | None, data_dir: str | None
     async def end_at_signals() -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async for number in signals:
-                os._exit(128 + number)  # a thread waits for a line of stdin, and cannot be ended otherwise
+                os._exit(128 + number)  # a thread that waits for stdin cannot be ended otherwise
 
     async def serve() -> None:
         async with anyio.create_task_group() as group:
@@ -123,7 +123,7 @@ def serve_stdio(tools: Mapping[str, Tool], url: str | None, data_dir: str | None
 
     anyio.run(serve)
     sys.stderr.flush()
-    os._exit(0)  # a thread may still compute what nobody will read
+    os._exit(0)  # a thread may still compute an answer that is no longer needed
 
 
 def agent_routes(service: Service, config: ServiceConfig) -> list[Route]:
@@ -141,7 +141,7 @@ def agent_routes(service: Service, config: ServiceConfig) -> list[Route]:
         current_exchange().call = f"mcp.{tool}"
 
     class Agents:
-        """An application, so that every method comes here, and none to the pages."""
+        """An ASGI application, so that it receives every method, and the pages receive none."""
 
         async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
             from starlette.requests import Request
@@ -162,7 +162,7 @@ def agent_routes(service: Service, config: ServiceConfig) -> list[Route]:
 
 
 def _session_of(service: Service, config: ServiceConfig, who: AccessToken) -> ToolSession:
-    """What the holder of a token may do."""
+    """The session of a token's holder, with that holder's rights."""
     backend, data_dir = service.catalog, config.data_dir
     url = config.catalog or backend.url if backend.file is None else str(backend.file)
     return ToolSession(
@@ -205,8 +205,8 @@ def _require_agent(request: Request, config: ServiceConfig) -> None:
     origin, public = request.headers.get("origin"), urlsplit(config.public_url or "")
     if origin is not None and origin != f"{public.scheme}://{public.netloc}":
         raise CatalogPermissionError(
-            "the tools of this service are for programs, and not for pages of web sites",
-            hint="Send no Origin.",
+            "the tools of this service are for programs, not for pages of web sites",
+            hint="Send the request without the header Origin.",
             details={"call": "mcp", "http_status": 403},
         )
     if request.method != "POST":

@@ -1,6 +1,6 @@
 """The tools that change a catalog, for ``registry mcp --allow-publish DIR``: over stdio only, for its owner.
 
-``dry_run`` is true unless the agent says otherwise, so that a change takes two calls, of which the first shows it.
+``dry_run`` is true by default, so a change takes two calls, the first of which only shows it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from registry.cli.mcp.tools import Ref, Text, Tool, ToolSession, run_command
 from registry.cli.progress import show_progress
 from registry.errors import UsageError
 
-DryRun = Annotated[bool, Field(description="Say what would change, and change nothing. Set it to false to do it.")]
+DryRun = Annotated[bool, Field(description="Only report what would change. Set it to false to make the change.")]
 
 
 def add(
@@ -71,11 +71,11 @@ def _below(folders: tuple[str, ...], path: str) -> Path:
     """The real path of a source.
 
     Raises:
-        UsageError: it, or a link in it, is not below one of the folders; or it does not exist.
+        UsageError: the source does not exist, or it or a link in it is outside of the folders.
     """
     roots = [Path(folder).resolve() for folder in folders]
     try:
-        candidates = [Path(root, path) for root in roots]  # an absolute path is what it is
+        candidates = [Path(root, path) for root in roots]  # an absolute path stays absolute
         source = next(filter(Path.exists, candidates), candidates[0]).resolve(strict=True)
         entries = (Path(folder, name) for folder, *names in os.walk(source) for name in (*names[0], *names[1]))
         places = [source, *(link.resolve() for link in entries if link.is_symlink())]
@@ -84,6 +84,6 @@ def _below(folders: tuple[str, ...], path: str) -> Path:
     if not places or not all(any(place.is_relative_to(root) for root in roots) for place in places):
         raise UsageError(
             f"{path!r:.200} is not below a folder whose files may be published",
-            hint=f"Allowed are existing files below {', '.join(folders)}, without links that lead out of there.",
+            hint=f"Name an existing file below {', '.join(folders)}. Links to other folders are not allowed.",
         )
     return places[0]

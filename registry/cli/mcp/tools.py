@@ -68,12 +68,12 @@ _PICTURE_SIDE: Final = 128
 _MOST_PICTURES: Final = 10
 
 _GRACE: Final = 2
-"""Seconds after which work that should have ended is killed."""
+"""Seconds after its time limit at which work is killed."""
 
 _QUERY_LIMITS: Final = {"memory_limit": "256MB", "max_temp_directory_size": "1GB", "threads": "2"}
 
 _MOST_HEAVY: Final = 2
-"""How many heavy tools a process runs at a time; of them, one for each token."""
+"""How many heavy tools a process runs at a time, at most one for each token."""
 
 _logger = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ Split = Annotated[
 ]
 At = Annotated[
     Annotated[str, Field(max_length=60)] | None,
-    Field(description="Look up what was true at the end of that day, or at that moment, in UTC: 2026-01-31."),
+    Field(description="Look up as of the end of that day, or as of that moment, in UTC: 2026-01-31."),
 ]
 """Of the tools that look up a reference; see ``Tool.is_dated``."""
 
@@ -103,15 +103,15 @@ Where = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSession(Session):
-    """A call of a tool: which catalog it sees, and what it may do.
+    """A call of a tool: the catalog that it sees, and its limits.
 
     Attributes:
         opened: opens the catalog; None opens the one of ``url``.
         reopened: opens it in another process.
-        most_bytes: how many bytes of records it may read; None does not limit them.
-        holder: the token below a service; ``""`` for the owner.
-        folders: files below them may be published.
-        out: gets the document.
+        most_bytes: how many bytes of records it may read. None sets no limit.
+        holder: the token of the caller of a service; ``""`` for the owner.
+        folders: folders whose files may be published.
+        out: receives the document.
     """
 
     out: CapturedOutput
@@ -123,7 +123,7 @@ class ToolSession(Session):
 
     @property
     def is_owner(self) -> bool:
-        """Whether the tool runs on the machine of its user, who may see its places."""
+        """Whether the tool runs on its user's machine, so that answers may contain local paths."""
         return not self.holder
 
     def connect(self, *references: str | None, create: bool | None = False) -> Catalog:
@@ -131,14 +131,14 @@ class ToolSession(Session):
         return self.opened() if self.opened is not None else Session.connect(self, *references, create=create)
 
     def require_room(self, num_bytes: int) -> None:
-        """Refuse to read more than the caller may have the server read.
+        """Refuse to read more than the caller's limit.
 
         Raises:
-            UsageError: it is more.
+            UsageError: the tool would read more.
         """
         if self.most_bytes is not None and num_bytes > self.most_bytes:
             raise UsageError(
-                f"the server would have to read {size(num_bytes)} of records: the most is {size(self.most_bytes)}",
+                f"the server would have to read {size(num_bytes)} of records: the limit is {size(self.most_bytes)}",
                 hint="Name a smaller slice, or read them on your machine: registry mcp --catalog URL",
                 details={"num_bytes": num_bytes, "most_bytes": self.most_bytes},
             )
@@ -151,9 +151,9 @@ class Tool:
     Attributes:
         name: its name.
         function: gets a ToolSession and the values of the arguments, and presents a document.
-        is_heavy: whether it may read many records: few of these run at a time.
-        is_dated: whether it looks a reference up, and can do so at a moment.
-        hints: of the protocol, such as ``destructive_hint``; None if the tool only reads.
+        is_heavy: whether it may read many records, so that only few run at a time.
+        is_dated: whether it looks up a reference, so that it accepts a moment.
+        hints: hints of the protocol, such as ``destructive_hint``; None if the tool only reads.
     """
 
     name: str
@@ -185,7 +185,7 @@ class Tool:
         return create_model(self.name, __config__=ConfigDict(extra="forbid"), **fields)
 
     def call(self, session: ToolSession, arguments: Mapping[str, Any]) -> Answer:
-        """Run the tool. Every failure is an answer, too."""
+        """Run the tool. Failures become answers."""
         hide = argument_hider(value for value in arguments.values() if isinstance(value, str))
         try:
             values = self._read(arguments)
@@ -209,7 +209,7 @@ class Tool:
             faults = [f"{'.'.join(map(str, fault['loc']))[:80]}: {fault['msg']}" for fault in error.errors()[:5]]
             names = ", ".join(self.model.model_fields) or "none"
             raise UsageError(
-                f"the arguments of {self.name} are not valid: {'; '.join(faults)}", hint=f"Its arguments: {names}."
+                f"the arguments of {self.name} are invalid: {'; '.join(faults)}", hint=f"Its arguments are: {names}."
             ) from None
         return {name: getattr(model, name) for name in type(model).model_fields}
 
@@ -244,7 +244,7 @@ def show(session: ToolSession, *, reference: Ref) -> None:
 
 
 def versions(session: ToolSession, *, dataset: Ref) -> None:
-    """List every version of a dataset, the highest first: which is canonical, deprecated or yanked, and why."""
+    """List every version of a dataset, highest first: which is canonical, deprecated or yanked, and why."""
     run_command(browse.versions, session, reference=dataset)
 
 
@@ -258,9 +258,9 @@ def diff(session: ToolSession, *, old: Ref, new: Ref, show: Annotated[int, Field
 def statistics(
     session: ToolSession, *, reference: Ref, split: Text | None = None, column: Text | None = None, at: At = None
 ) -> None:
-    """Show what the values of a version are like: ranges, means, classes, lengths, nulls, duplicates.
+    """Show statistics of the values of a version: ranges, means, classes, lengths, nulls, duplicates.
 
-    They are those that were computed when it was published. Name a column for all of its details.
+    They were computed when the version was published. Name a column for all of its details.
     """
     run_command(stats.stats, session, reference=reference, split=split, column=column, compute=False, processes=None)
 
@@ -275,7 +275,7 @@ def records(
     where: Where = None,
     pictures: Annotated[bool, Field(description="Add small pictures of the first column of images.")] = False,
 ) -> None:
-    """Show the first rows of a slice. Classes have names; images, sounds and large arrays are described.
+    """Show the first rows of a slice. Classes are shown by name; images, sounds and large arrays are described.
 
     Without a split, the rows are those of train, or of the first split.
     """
@@ -300,7 +300,7 @@ def records(
 
 
 def resolve_split(session: ToolSession, *, reference: Ref, split: Split) -> None:
-    """Show which records of which files a split expression names, and why each bound is where it is."""
+    """Show which records of which files a split expression selects, and explain each bound."""
     run_command(resolve.resolve, session, reference=reference, split=split, slicing=_NO_SLICING, why=True)
 
 
@@ -310,13 +310,13 @@ def query(
     sql: Annotated[str, Field(min_length=1, max_length=20_000, description="One SELECT statement, for DuckDB.")],
     limit: Annotated[int, Field(ge=1, le=500)] = 50,
 ) -> None:
-    """Answer one SELECT about records. A table is a quoted reference and split: FROM "digits:1.*[train]".
+    """Run one SELECT on records. A table is a quoted reference and split: FROM "digits:1.*[train]".
 
-    Class labels are their names. The query reaches no files, network or settings.
+    Class labels are shown by name. The query cannot access files, the network or settings.
     """
     with require_extra("sql", package="duckdb", needed_for="a query in SQL"):
         import duckdb  # noqa: F401
-    # Some functions of SQL cannot be interrupted, such as a regular expression over one long text.
+    # Some SQL functions cannot be interrupted, such as a regular expression over one long text.
     request = _Query(replace(session, opened=session.reopened, reopened=None), sql, limit)
     try:
         out = call_isolated(_answer_query, request, path="the records", seconds=session.out.seconds_left + _GRACE)
@@ -324,7 +324,7 @@ def query(
         session.out.watch()  # it took too long
         raise
     except WorkerEndedError as error:
-        raise QueryError("the query ended the process that computed it", hint="Ask for less.") from error
+        raise QueryError("the query crashed the process that computed it", hint="Ask for less.") from error
     session.out.take(out)
 
 
@@ -334,9 +334,9 @@ def pin(
     reference: Ref,
     splits: Annotated[list[Split], Field(min_length=1, max_length=20, description="The slices to pin.")],
 ) -> None:
-    """Pin slices of a version: the text of a pin file, which names their records and proves them with digests.
+    """Pin slices of a version: return the text of a pin file, which names their records and proves them with digests.
 
-    It is returned, and written nowhere. Whoever has the file can read the same records in ten years.
+    Nothing is written. The file makes it possible to read the same records years later.
     """
     with session.connect() as catalog, show_progress(session.out) as progress:
         dataset = session.look_up(catalog, reference)
@@ -350,7 +350,7 @@ def explain_error(session: ToolSession, *, code: Annotated[str, Field(min_length
     """Explain the code of an error of the registry: what it means, and what kind of error it is."""
     kinds = _error_kinds()
     if code not in kinds:
-        raise NotFoundError(f"there is no error with the code {code!r}", hint=suggest(code, kinds))
+        raise NotFoundError(f"no error has the code {code!r}", hint=suggest(code, kinds))
     parents = [kind.code for kind in kinds[code].__mro__[1:] if issubclass(kind, RegistryError)]
     value = {"code": code, "meaning": getdoc(kinds[code]), "kinds": [*dict.fromkeys(parents)]}
     session.out.present("error", {**value, "exit_code": kinds[code].exit_code})
@@ -376,7 +376,7 @@ TOOLS: Final = {
 
 
 _NO_SLICING: Final = {"slicing": None, "rounding": None}
-_HIDDEN: Final = Failure("failure", "the server could not read what this tool needs", "Ask an admin of the catalog.")
+_HIDDEN: Final = Failure("failure", "the server could not read the data for this tool", "Ask an admin of the catalog.")
 
 
 class _Query(NamedTuple):
@@ -421,7 +421,7 @@ def _answer_query(request: _Query) -> CapturedOutput:
 
 @cache
 def _end_with_parent() -> None:
-    """End this process when the one that started it has ended, also while it computes what cannot be interrupted."""
+    """End this process when its parent has ended, even during work that cannot be interrupted."""
     parent = os.getppid()
 
     def watch() -> None:
@@ -433,7 +433,7 @@ def _end_with_parent() -> None:
 
 
 class Turns:
-    """Lets few heavy tools run at a time, and of those of one token one, so that nobody keeps others waiting."""
+    """Limits the number of heavy tools that run at a time, to one for each token, so that nobody blocks the others."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -442,10 +442,11 @@ class Turns:
 
     @contextmanager
     def take(self, session: ToolSession) -> Iterator[None]:
-        """Wait for a turn, and keep it for the block.
+        """Wait for a turn, and keep it during the block.
 
         Raises:
-            CatalogUnavailableError: it takes too long, or another call of the same token waits: it holds a thread.
+            CatalogUnavailableError: the wait takes too long, or another call of the same token is waiting: waiting
+                calls occupy threads.
         """
         holder = session.holder
         busy = CatalogUnavailableError("other tools are running", hint="Try again later.", details={"http_status": 503})
@@ -475,12 +476,12 @@ _turns: Final = Turns()
 
 
 def _report(error: Exception) -> None:
-    """Log what an agent does not get."""
+    """Log an error whose details are hidden from the agent."""
     _logger.error("a tool failed: %s", mask("".join(traceback.format_exception(error))))
 
 
 def _num_bytes(version: DatasetVersion, plan: Plan) -> int:
-    """About how many bytes of records a plan of a version reads."""
+    """The approximate number of bytes of records that a plan of a version reads."""
     sizes = {split.name: split.num_bytes / max(split.num_examples, 1) for split in version.splits}
     return sum(int(sizes[span.split] * span.num_examples) for span in plan.ranges)
 
@@ -511,7 +512,7 @@ def _pictures(reader: Reader, rows: Sequence[Any]) -> Iterator[bytes]:
 
 
 def _error_kinds() -> dict[str, type[RegistryError]]:
-    """The classes of errors by their codes; a class without a code of its own has that of its base."""
+    """The error classes by code; a class without its own code has the code of its base."""
     result: dict[str, type[RegistryError]] = {}
     kinds: list[type[RegistryError]] = [RegistryError]
     for kind in kinds:

@@ -12,12 +12,11 @@ _COMMANDS: Final = {
     "create": ("registry.cli.pin.making:create", "Pin slices of a version in a new file."),
     "add": ("registry.cli.pin.making:add", "Pin more slices in a file."),
     "show": ("registry.cli.pin.showing:show", "Show the pins of a file."),
-    "explain": ("registry.cli.pin.showing:explain", "Say in sentences what a pin is."),
-    "verify": ("registry.cli.pin.checking:verify", "Prove that stored records are the pinned ones."),
+    "explain": ("registry.cli.pin.showing:explain", "Explain a pin in sentences."),
     "read": ("registry.cli.pin.showing:read", "Print pinned examples as JSON lines."),
     "diff": ("registry.cli.pin.showing:diff", "Show how two pin files differ."),
     "update": ("registry.cli.pin.making:update", "Move pins to another version, after showing what changes."),
-    "restore": ("registry.cli.pin.moving:restore", "Get the pinned files, from wherever they are."),
+    "restore": ("registry.cli.pin.moving:restore", "Copy the pinned files from any place that has them."),
     "cite": ("registry.cli.pin.showing:cite", "Print the text for a paper."),
     "from-citation": (
         "registry.cli.pin.checking:from_citation",
@@ -33,8 +32,8 @@ _COMMANDS: Final = {
 
 @click.group("pin", cls=LazyGroup, table=_COMMANDS)
 def pin() -> None:
-    """Pin the exact records of a paper in one small file, and prove in ten years that they are the same.
+    """Pin the exact records of a paper in one small file, and prove years later that they are the same.
 
-    A pin file (dataset.lock.yaml) has one or more slices of dataset versions, with digests of files and records. To
-    verify it or to read from it, you need only the file and the shards, and no catalog.
+    A pin file (dataset.lock.yaml) contains one or more slices of dataset versions, with digests of files and records.
+    To verify it or to read from it, you need only the file and the shards, not a catalog.
     """

@@ -45,7 +45,7 @@ if TYPE_CHECKING:  # numpy and pydantic are loaded when a pin file is read
 @names_argument
 @places_options
 @click.option("--deep", is_flag=True, help="Also decode every record, and check everything that the pin says about it.")
-@click.option("--quick", is_flag=True, help="If all files are the pinned ones, check three records instead of all.")
+@click.option("--quick", is_flag=True, help="If all files match the pin, check only three records.")
 @click.option(
     "--against",
     metavar="REF",
@@ -62,13 +62,13 @@ def verify(
     quick: bool,
     against: str | None,
 ) -> int:
-    """Prove that the stored records are the pinned ones: all pins of FILE, or those of NAME.
+    """Prove that the stored records are the pinned ones, for all pins of FILE or only those named NAME.
 
     Compares every file with its sha256, and the digest of all records with the one that a paper prints. If only the
-    files differ, as in a version with other shards, equal records are enough. If records differ, names the files,
-    records and features with both digests, and ends with exit code 5. A catalog is opened only for --against, if
-    --catalog names one, or if REGISTRY_CATALOG names a service for which you have a token: then notes name versions
-    that were yanked since, and the folders of the catalog are searched for the files, too.
+    files differ, as in a version with other shards, equal records are enough. If records differ, the files, records and
+    features are named with both digests, and the exit code is 5. A catalog is opened only for --against, if --catalog
+    names one, or if REGISTRY_CATALOG names a service for which you have a token. In these cases, notes name versions
+    that were yanked since, and the folders of the catalog are also searched for the files.
 
     Examples:
         registry pin verify dataset.lock.yaml
@@ -112,10 +112,10 @@ def verify(
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @places_options
 def audit(session: Session, files: tuple[str, ...], *, places: PinPlaces) -> int:
-    """Show the state of each pin today: the state of its version in the catalog, and whether its files are there.
+    """Show the current state of each pin: the state of its version in the catalog, and whether its files exist.
 
-    Ends with exit code 6 if a version is yanked, dropped, not in the catalog or has other content there, else with 5
-    if files are missing.
+    The exit code is 6 if a version is yanked, dropped, not in the catalog or has other content there, else 5 if files
+    are missing.
 
     Examples:
         registry pin audit dataset.lock.yaml
@@ -155,7 +155,7 @@ def audit(session: Session, files: tuple[str, ...], *, places: PinPlaces) -> int
 @click.argument("citation", metavar="TEXT")
 @click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="Write the pin to FILE.")
 @force_option
-@click.option("--in", "inside", metavar="FILE", type=click.Path(), help="Look in a pin file, not in the catalog.")
+@click.option("--in", "inside", metavar="FILE", type=click.Path(), help="Search a pin file instead of the catalog.")
 def from_citation(session: Session, citation: str, *, output: str | None, force: bool, inside: str | None) -> None:
     """Find the pin that a citation in a paper names, and check its number of records and digest.
 
@@ -182,7 +182,7 @@ def from_citation(session: Session, citation: str, *, output: str | None, force:
 
 
 def _joined(refusals: Sequence[FetchNotAllowedError]) -> FetchNotAllowedError:
-    """One error for all pins whose files are missing here and may not be fetched."""
+    """A single error for all pins whose files are missing here and may not be fetched."""
     from registry.pins.places import agreement_hint
 
     if len(refusals) == 1:
@@ -205,10 +205,10 @@ def _find_cited(pins: PinFile, cited: Citation) -> PinFile:
             return pins.only([pin.name])
     if not near:
         known = ", ".join(str(Citation.of(pin.entry)) for pin in list(pins.values())[:5])
-        raise PinNotFoundError(f"no pin of the file is {cited}", hint=f"There are: {known}.")
+        raise PinNotFoundError(f"no pin in the file matches {cited}", hint=f"There are: {known}.")
     differences = cited.differences(near[0].entry)
     raise RecordsMismatchError(
-        f"{cited}: the pin {near[0].name} is another one: {'; '.join(differences)}",
+        f"{cited}: the pin {near[0].name} differs: {'; '.join(differences)}",
         hint="Check that the whole text was copied from the paper.",
         details={"citation": str(cited), "differences": list(differences)},
     )
@@ -219,7 +219,7 @@ def _require_dataset(pins: Sequence[Pin], against: DatasetVersion) -> None:
     for pin in pins:
         if not against.is_called(pin.reference.name):
             raise UsageError(
-                f"the pin {pin.name} is of {pin.reference.name}, and --against names {against.reference}",
+                f"the pin {pin.name} belongs to {pin.reference.name}, but --against names {against.reference}",
                 hint=f"Name a version of {pin.reference.name}, or the pins of {against.name}.",
             )
 
@@ -237,7 +237,7 @@ def _describe_report(it: dict[str, Any]) -> Iterator[str]:
     place = it["folder"].removeprefix("file://")
     named = f"{it['name']}: {it['dataset']} {it['split']}"
     if it["is_sound"]:
-        how = "every file is the pinned one" if it["proved_by"] == "files" else "the records are the pinned ones"
+        how = "every file matches the pin" if it["proved_by"] == "files" else "the records match the pin"
         deep = ", and every record was digested and decoded" if it["deep"] else ""
         yield (
             f"{named}: {counted(it['num_examples'], 'record')} as pinned: "

@@ -47,7 +47,7 @@ _location_option: Final = click.option(
     "locations",
     multiple=True,
     metavar="URL",
-    help="A folder in which others find the files, e.g. https://... or s3://...; may be repeated.",
+    help="A folder from which others can get the files, e.g. https://... or s3://...; may be repeated.",
 )
 _output_option: Final = click.option(
     "-o",
@@ -59,7 +59,7 @@ _output_option: Final = click.option(
     help="The pin file.",
 )
 _dry_run_option: Final = click.option(
-    "--dry-run", is_flag=True, help="Say what would be pinned; no file is read or written."
+    "--dry-run", is_flag=True, help="Show what would be pinned, without reading or writing files."
 )
 
 
@@ -87,7 +87,7 @@ def create(
     """Pin slices of a version in a new file.
 
     To name a pin, write NAME=SPLIT. Every file with records of a slice is hashed and compared with the catalog, and
-    every record is hashed, too. The same version and slices give the same file, byte for byte.
+    every record is hashed as well. The same version and slices give the same file, byte for byte.
 
     Examples:
         registry pin create 'mnist:3.*' 'train[:80%]' test -o dataset.lock.yaml
@@ -132,12 +132,12 @@ def add(
 @file_argument
 @names_argument
 @click.option(
-    "--to", metavar="REQUEST", help="A version (2.0.0, 2.*, @paper) or a reference, instead of the pin's own."
+    "--to", metavar="REQUEST", help="A version (2.0.0, 2.*, @paper) or a reference, instead of the pin's request."
 )
 @_location_option
 @show_option
 @click.option("--dry-run", is_flag=True, help="Show what changes, and write nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def update(
     session: Session,
     file: str,
@@ -149,10 +149,10 @@ def update(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Move pins to the version that their request resolves to today, or to REQUEST: all pins, or those of NAME.
+    """Move pins, or only NAME, to the version that their request, or REQUEST, resolves to today.
 
-    Shows the changes first, down to the record, and writes them after you confirm. Without a terminal, --yes is needed.
-    With --location alone, pins do not move, and the locations are added.
+    First shows the changes, down to records, and writes them after you confirm. Without a terminal, --yes is required.
+    With only --location, pins do not move, and the locations are added.
 
     Examples:
         registry pin update dataset.lock.yaml --dry-run
@@ -166,8 +166,10 @@ def update(
     check_locations(locations)
     has_secrets = pins.without_secrets() is not pins
     if has_secrets:
-        taken = "would be taken" if dry_run else "are taken"
-        session.out.note(f"note: secrets in URLs of {file} {taken} out; whoever had the file knows them: change them")
+        done = "would be removed" if dry_run else "are removed"
+        session.out.note(
+            f"note: secrets in URLs of {file} {done}; everyone who had the file may know them: change them"
+        )
     with session.connect() as catalog:
         moves: tuple[PinMove, ...] = ()
         if to is not None or not locations:
@@ -252,7 +254,7 @@ def _pin(session: Session, request: _Wanted, output: str, into: PinFile | None, 
     if dataset.facts.is_elsewhere:
         folder = dataset.local_folder or dataset.folder
         option = f"--data-dir {shlex.quote(folder)}"
-        session.out.note(f"note: the files are in {folder}, which the pin does not name: verify with {option}")
+        session.out.note(f"note: the files are in {folder}, which the pin does not name; to verify it, add {option}")
     present_pins(session, schema, pins, output)
 
 
@@ -303,7 +305,7 @@ def _refuse_other(output: str, dataset: Dataset, plans: Sequence[Plan]) -> None:
     if there != {(dataset.reference, plan.expression) for plan in plans}:
         add = shlex.join(["registry", "pin", "add", str(dataset.reference), *(plan.expression for plan in plans)])
         raise AlreadyStoredError(
-            f"{output} already exists and holds other pins" if there else f"{output} already exists",
+            f"{output} already exists and contains other pins" if there else f"{output} already exists",
             hint=f"Name another file with -o, replace it with --force, or add to it: {add} -o {shlex.quote(output)}",
             details={"path": output},
         )
@@ -334,13 +336,13 @@ def _present_plans(session: Session, schema: str, dataset: Dataset, plans: Seque
 def _describe_moves(moves: Sequence[PinMove]) -> Iterator[Block]:
     for move in moves:
         if not move.is_move:
-            yield f"{move.pin.name}: {move.pin.reference} stays"
+            yield f"{move.pin.name}: {move.pin.reference} does not change"
             continue
         yield f"{move.pin.name}: {move.pin.reference} -> {move.dataset.reference}"
         if move.diff is not None:
             yield from describe_diff(move.diff)
         elif move.unseen:
-            yield Note(f"what changes cannot be shown: {move.unseen}")
+            yield Note(f"the changes cannot be shown: {move.unseen}")
 
 
 def _move_values(move: PinMove) -> dict[str, Any]:

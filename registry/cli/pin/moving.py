@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.option("--to", "target", required=True, metavar="DIR", help="A data directory; created if it does not exist.")
 @places_options
 @click.option("--force", is_flag=True, help="Replace existing files that have other bytes.")
-@click.option("--dry-run", is_flag=True, help="Say what would be copied from where, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be copied from where, and write nothing.")
 def restore(
     session: Session,
     file: str,
@@ -41,11 +41,11 @@ def restore(
     force: bool,
     dry_run: bool,
 ) -> None:
-    """Copy the files of all pins, or of NAME, to DIR from any place that has them, and check each sha256.
+    """Copy the files of all pins, or of NAME, to DIR from any place that has them, and verify each sha256.
 
-    Correct files are kept, so an interrupted restore can be continued. If a place has a file with other bytes, the next
-    place is tried. Places that only the pins name are used if you allow it, and the folders of a catalog if --catalog
-    names it, or if it is a service for which you have a token.
+    Correct files are kept, so an interrupted restore can be continued. If a file in a place has other bytes, the next
+    place is tried. Places that only the pins name are used if you allow them. The folders of a catalog are used if
+    --catalog names it, or if it is a service for which you have a token.
 
     Examples:
         registry pin restore dataset.lock.yaml --to ~/datasets
@@ -89,7 +89,7 @@ def bundle(session: Session, file: str, names: tuple[str, ...], *, output: str, 
 
     The verifier, verify.py, needs only Python, so it works even without this software. The same pins give the same
     archive, byte for byte. A signature next to FILE is included if it belongs to the pin file in the archive. The
-    folders of a catalog are searched, too, if --catalog names it, or if it is a service for which you have a token.
+    folders of a catalog are also searched if --catalog names it, or if it is a service for which you have a token.
 
     Examples:
         registry pin bundle dataset.lock.yaml -o paper.tar
@@ -128,14 +128,14 @@ def bundle(session: Session, file: str, names: tuple[str, ...], *, output: str, 
 
 
 def _worrying(problems: Sequence[str]) -> list[str]:
-    """The problems to print for people, without those of places that lack a file. JSON has all of them."""
+    """The problems to print for people, without places that lack a file. JSON contains all problems."""
     from registry.pins.places import NO_SUCH_FILE
 
     return [problem for problem in problems if not problem.endswith(f": {NO_SUCH_FILE}")]
 
 
 def _signature(file: str, chosen: PinFile, pins: PinFile) -> tuple[dict[str, str], str | None]:
-    """The signature next to a pin file, if it signs the bytes in the bundle; else a note why it is left out."""
+    """The signature next to a pin file if it signs the bytes in the bundle, or a note why it is left out."""
     from registry.pins.signature import read_signed_sha256
 
     store, name = _folder_and_name(file)
@@ -154,7 +154,7 @@ def _signature(file: str, chosen: PinFile, pins: PinFile) -> tuple[dict[str, str
     if chosen.digest != pins.digest:
         return {}, f"note: {path} is left out of the bundle: it signs all pins of {file}"
     return {}, (
-        f"note: {path} is left out of the bundle: {file} has comments or a spelling of its own, which the bundle does "
+        f"note: {path} is left out of the bundle: {file} has comments or its own formatting, which the bundle does "
         "not keep"
     )
 
@@ -179,7 +179,7 @@ def keygen(session: Session, path: str) -> None:
     value = {"private_key": path, "public_key": f"{path}.pub", "key_id": key_id}
 
     def human(it: dict[str, str]) -> Iterator[str]:
-        yield f"wrote {path}, which stays with you, and {it['public_key']}, which goes to your readers"
+        yield f"wrote {path}, which you must keep secret, and {it['public_key']}, which you give to your readers"
         yield f"key {it['key_id']}"
 
     session.out.present("pin.keygen", value, human)
@@ -248,9 +248,9 @@ def check(session: Session, file: str, *, keys: tuple[str, ...], signature: str 
     }
 
     def human(it: dict[str, Any]) -> Iterator[str]:
-        yield f"{file} is as it was signed, {it['digest']}"
+        yield f"{file} matches its signature, {it['digest']}"
         yield from (f"  by {key_id}" for key_id in it["key_ids"])
-        yield from (f"  not checked, for its key was not given: {key_id}" for key_id in it["unchecked"])
+        yield from (f"  not checked, because its key was not given: {key_id}" for key_id in it["unchecked"])
 
     session.out.present("pin.check", value, human)
 

@@ -64,7 +64,7 @@ def show(session: Session, file: str) -> None:
 @file_argument
 @names_argument
 def explain(session: Session, file: str, names: tuple[str, ...]) -> None:
-    """Explain in sentences what was requested, which version and records it gave and why, and what proves them.
+    """Explain in sentences what was requested, which version and records it resolved to and why, and what proves them.
 
     Examples:
         registry pin explain dataset.lock.yaml
@@ -86,8 +86,8 @@ def explain(session: Session, file: str, names: tuple[str, ...]) -> None:
 @session_command("cite", catalog=False)
 @file_argument
 @click.option("--text", "form", flag_value="text", default="text", help="Sentences.  [default]")
-@click.option("--latex", "form", flag_value="latex", help="The same for LaTeX.")
-@click.option("--bibtex", "form", flag_value="bibtex", help="Entries for a bibliography.")
+@click.option("--latex", "form", flag_value="latex", help="Print the text for LaTeX.")
+@click.option("--bibtex", "form", flag_value="bibtex", help="Print entries for a bibliography.")
 def cite(session: Session, file: str, form: str) -> None:
     """Print the text that a paper needs to cite its data: the short form of each pin, and the digest of the file.
 
@@ -111,7 +111,7 @@ def cite(session: Session, file: str, form: str) -> None:
 @session_command("diff", catalog=False)
 @click.argument("old", metavar="OLD", type=click.Path())
 @click.argument("new", metavar="NEW", type=click.Path())
-@click.option("--exit-code", is_flag=True, help="End with exit code 1 if a pin reads other records.")
+@click.option("--exit-code", is_flag=True, help="Exit with code 1 if a pin reads other records.")
 @html_option
 @force_option
 def diff(session: Session, old: str, new: str, exit_code: bool, html: str | None, force: bool) -> int:
@@ -157,13 +157,13 @@ def diff(session: Session, old: str, new: str, exit_code: bool, html: str | None
 @places_options
 @record_options
 def read(session: Session, file: str, name: str, *, places: PinPlaces, records: RecordOptions) -> None:
-    """Print the examples of the pin NAME in its order, one JSON object on each line, as `registry read` prints them.
+    """Print the examples of the pin NAME in its order, one JSON object per line, like `registry read`.
 
     Images and stored sounds are described unless you add --pixels.
 
     The checksum of every record is checked; `registry pin verify` proves that the files are the pinned ones. A catalog
-    is opened if --catalog names one, or REGISTRY_CATALOG a service for which you have a token: then notes name versions
-    that were yanked since, and the folders of the catalog are searched for the files, too.
+    is opened if --catalog names one, or if REGISTRY_CATALOG names a service for which you have a token. In these cases,
+    notes name versions that were yanked since, and the folders of the catalog are also searched for the files.
 
     Examples:
         registry pin read dataset.lock.yaml train --limit 3
@@ -175,7 +175,7 @@ def read(session: Session, file: str, name: str, *, places: PinPlaces, records: 
 
 
 def open_pins(file: str, places: PinPlaces = ANYWHERE, session: Session | None = None) -> PinFile:
-    """Open the pin file ``file``; its shards are searched in ``places`` and in the folders that the session names."""
+    """Open the pin file ``file``, whose shards are searched for in ``places`` and in the folders of the session."""
     from registry.api.locations import data_folder, open_pin_file
 
     url = None if session is None else session.url
@@ -200,9 +200,9 @@ def note_yanks(session: Session, pins: Sequence[Pin]) -> None:
 
 
 def _asks_catalog(session: Session) -> bool:
-    """Whether a catalog is asked about pins: one of ``--catalog``, or a service of ``REGISTRY_CATALOG``.
+    """Whether a catalog is used for pins: the one of ``--catalog``, or a service in ``REGISTRY_CATALOG``.
 
-    A database need not be opened, since pins say where their files are. Those of a service need it.
+    A database is not opened, because pins know where their files are. Pins of a service need it.
     """
     from registry.api.locations import access_token
     from registry.catalog import is_site, masked_url
@@ -219,7 +219,7 @@ def _lenient(session: Session) -> Iterator[None]:
     except CatalogError as error:
         if session.url:
             raise
-        session.out.note(f"note: {session.catalog_url} is not asked about the pins: {error.message}")
+        session.out.note(f"note: {session.catalog_url} is not used for the pins: {error.message}")
 
 
 def pin_values(pin: Pin) -> dict[str, Any]:
