@@ -301,6 +301,7 @@ description_options: Final = _collect(
     click.option("--description", metavar="TEXT", help="A description for people."),
     click.option("--license", metavar="SPDX", help="The licence, such as CC-BY-4.0 or 'MIT OR Apache-2.0'."),
     click.option("--citation", metavar="TEXT", help="The citation, usually BibTeX."),
+    click.option("--homepage", metavar="URL", help="The home page of the dataset."),
     click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag to add; may be repeated."),
     click.option(
         "--supervised",

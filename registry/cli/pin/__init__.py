@@ -13,6 +13,7 @@ _COMMANDS: Final = {
     "add": ("registry.cli.pin.making:add", "Pin more slices in a file."),
     "show": ("registry.cli.pin.showing:show", "Show the pins of a file."),
     "explain": ("registry.cli.pin.showing:explain", "Explain a pin in sentences."),
+    "verify": ("registry.cli.pin.checking:verify", "Prove that stored records are the pinned ones."),
     "read": ("registry.cli.pin.showing:read", "Print pinned examples as JSON lines."),
     "diff": ("registry.cli.pin.showing:diff", "Show how two pin files differ."),
     "update": ("registry.cli.pin.making:update", "Move pins to another version, after showing what changes."),
