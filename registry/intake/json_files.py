@@ -3,9 +3,9 @@ r"""Reads JSON files, lists of objects or an object per line, as tables.
     names -> Source of one part per file -> blocks of rows -> pyarrow.json with the types that are known -> Rows
                                                         \-> rows that it refuses: parsed one by one, with exact faults
 
-pyarrow is never asked to guess types, because it turns texts into timestamps and long integers into floats. Texts stay
-texts and integers stay integers; a missing key is null. Types are learned from the first rows, and again where a row
-does not fit.
+pyarrow never infers types here, because it turns texts into timestamps and long integers into floats. Texts stay texts
+and integers stay integers; a missing key is null. The types come from the first rows, and are extended where a row does
+not fit.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ from registry.splits import counted
 from registry.storage import Store
 
 MAX_COLUMNS: Final = 20_000
-"""Most columns and fields of structs. More of them are keys that are data, such as the names of users."""
+"""The maximum number of columns and fields of structs. If there are more, keys are data, such as the names of users."""
 
 _SAMPLE_BYTES: Final = 2**16
 _ONE_BY_ONE: Final = 256
-"""Rows that are parsed one by one if pyarrow refuses one of them."""
+"""The number of rows that are parsed one by one if pyarrow refuses one of them."""
 _PIECES: Final = 8
 _THREAD_BYTES: Final = 2**19
 _MAX_CELLS: Final = 2**22
@@ -75,8 +75,8 @@ def open_json(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYT
         block_bytes: how much of a file is parsed at once.
 
     Raises:
-        SourceError: a file contains one object over several lines, or one object with a list of objects, and
-            ``options.records`` names no list of it; the text is in no known encoding; or no file has a row.
+        SourceError: a file is a single object that takes several lines or has a list of objects, and
+            ``options.records`` names no list in it; the encoding of the text is unknown; or no file has a row.
         StorageError: a file cannot be read.
         MissingExtraError: pyarrow is not installed.
     """
@@ -101,21 +101,24 @@ def open_json(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
-    """What the start of a file shows: ``list_key`` is the key of the list to read of a file that is an object."""
+    """The layout of a file, from its start.
+
+    ``list_key`` is the key of the list to read from a file that is an object.
+    """
 
     is_list: bool
     encoding: str
     list_key: str | None = None
 
     def describe(self) -> str:
-        """What the file contains, for people."""
+        """Describe the content of the file for messages."""
         if self.list_key is not None:
             return f"the list {self.list_key!r} of an object"
         return "a list of objects" if self.is_list else "an object per line"
 
 
 def _look_at(store: Store, name: str, records: str | None) -> _Layout | None:
-    """The layout of a file, or None if it has no rows; ``records`` is as in ``AddOptions``."""
+    """Detect the layout of a file. Returns None if it has no rows. ``records`` is as in ``AddOptions``."""
     with open_text(store, name) as stream:
         data, is_whole = b"", False
         while not is_whole and not data.strip():
@@ -147,7 +150,7 @@ def _refuse_one_object(name: str, data: bytes, *, is_record: bool) -> None:
     """
     start = data.lstrip()
     first, _, rest = start.partition(b"\n")
-    # {"a": 1,  or  {   without an end, and in the next line a key or a value
+    # The line is `{"a": 1,` or `{` without an end, and the next line has a key or a value.
     has_lines = b"\n" in start and first.startswith(b"{") and first.rstrip().endswith((b"{", b",", b"[", b":"))
     keys = [] if rest.strip() and not has_lines else _keys_of_lists(start)
     line = 1 + data[: len(data) - len(start)].count(b"\n")
@@ -172,13 +175,13 @@ def _choose_list(keys: Sequence[str]) -> str:
 
 
 def _keys_of_lists(data: bytes) -> list[str]:
-    """The keys of the lists of objects in the object with which ``data`` starts."""
+    """Return the keys of the lists of objects in the object with which ``data`` starts."""
     names = dict.fromkeys(match[1].decode(errors="replace") for match in find_keys(data, _LIST_OF_OBJECTS))
     return [json.loads(f'"{name}"', strict=False) for name in names]
 
 
 def _check_list_key(name: str, data: bytes, key: str, *, is_list: bool) -> str:
-    """``key``, the name of a list in the object at the start of a file. Raises SourceError if it is not."""
+    """Return ``key`` if it is the key of a list in the object at the start of a file. Raises SourceError otherwise."""
     if not is_list and ListElements(key).has_list(data):
         return key
     keys = [] if is_list else _keys_of_lists(data.lstrip())
@@ -194,7 +197,7 @@ def _check_list_key(name: str, data: bytes, key: str, *, is_list: bool) -> str:
 def _read(
     store: Store, name: str, layout: _Layout, texts: frozenset[str], block_bytes: int
 ) -> Generator[Rows, None, None]:
-    """Yield all rows of a file. Of a key in ``texts``, a value that is not a text stays as it is written."""
+    """Yield all rows of a file. Values of the keys ``texts`` that are not texts become their JSON text, unchanged."""
     elements = ListElements(layout.list_key) if layout.is_list or layout.list_key is not None else None
     parser = _JsonParser(name, are_lines=elements is None, texts=texts)
     find_end = find_line_end if elements is None else elements.find_end
@@ -237,7 +240,10 @@ class _JsonParser:
         self._indent = 0
 
     def note_indent(self, data: bytes) -> None:
-        """Count the characters of ``data`` in the line in which the next block starts; lists need not end lines."""
+        """Count the characters of ``data`` that precede the next block on its line.
+
+        An element of a list may end within a line.
+        """
         start = data.rfind(b"\n") + 1
         self._indent = len(data[start:].decode()) + (0 if start else self._indent)
 
@@ -247,7 +253,7 @@ class _JsonParser:
             yield from self._parse_piece(rows, 0, len(rows), line)
 
     def _parse_piece(self, rows: JsonRows, start: int, stop: int, line: int) -> Iterator[Rows]:
-        # The number of columns decides how many rows a table can have, and grows with the rows that are read.
+        # The number of columns limits the number of rows of a table, and grows while rows are read.
         step = self._most_rows
         if stop - start <= step:
             table = self._parse_fast(_cut(rows, start, stop))
@@ -262,14 +268,14 @@ class _JsonParser:
             yield from self._parse_piece(rows, first, min(first + step, stop), line)
 
     def _parse_fast(self, rows: JsonRows) -> Any:
-        """The rows as a table, or None if the types that are known do not hold them exactly."""
+        """Parse the rows to a table. Returns None if the current types cannot represent them exactly."""
         if self._schema is None or not rows.are_objects() or not rows.is_shallow(MAX_DEPTH):
             return None
         arrow = import_pyarrow()
         try:
             table = self._json.read_json(
                 arrow.BufferReader(rows.data),
-                # Lines are parsed on all cores, in pieces that hold the longest of them; elements of lists are not,
+                # Lines are parsed on all cores, in pieces as large as the longest line; elements of lists are not,
                 # because finding their ends again takes as long as parsing them.
                 read_options=self._json.ReadOptions(
                     use_threads=self._are_lines,
@@ -281,7 +287,7 @@ class _JsonParser:
                     unexpected_field_behavior="error",
                 ),
             )
-            table.validate()  # pyarrow 26 makes invalid arrays of [null, null] if the type is a list of nulls
+            table.validate()  # pyarrow 26 makes an invalid array of [null, null] if the type is a list of nulls
         except arrow.ArrowInvalid:
             return None
         if table.num_rows != len(rows):
@@ -329,13 +335,13 @@ class _JsonParser:
         return BadRow(file=self._name, line=line, reason=reason)
 
     def _left_of(self, rows: JsonRows, place: int) -> int:
-        """The number of characters before a row in its line."""
+        """Return the number of characters before a row on its line."""
         start = int(rows.starts[place])
         newline = rows.data.rfind(b"\n", 0, start)
         return len(rows.data[newline + 1 : start].decode()) + (self._indent if newline < 0 else 0)
 
     def _learn(self, schema: Any, line: int) -> None:
-        """Take the types of ``schema`` as those of the next rows, united with the types that are known."""
+        """Unite the current types with those of ``schema`` for the next rows."""
         arrow = import_pyarrow()
         fields = self._fields | {field.name: _widened(self._fields.get(field.name), field) for field in schema}
         if fields == self._fields and self._schema is not None:
@@ -354,7 +360,7 @@ class _JsonParser:
 
 
 def _widened(known: Any, field: Any) -> Any:
-    """The type of ``field`` and ``known``, or else of ``field``; ``pyarrow.json`` refuses what it does not hold."""
+    """Unite the types of ``field`` and ``known``. Returns that of ``field`` if they conflict."""
     arrow = import_pyarrow()
     if known is None or known == field:
         return field
@@ -366,14 +372,14 @@ def _widened(known: Any, field: Any) -> Any:
 
 
 def _count_leaves(kind: Any) -> int:
-    """The number of fields in the type of a column, a measure of the memory of a row."""
+    """Return the number of fields in the type of a column, which indicates the memory of a row."""
     while is_list(kind):
         kind = kind.value_type
     return 1 + (sum(_count_leaves(field.type) for field in kind) if import_pyarrow().types.is_struct(kind) else 0)
 
 
 def _cut(rows: JsonRows, start: int, stop: int) -> JsonRows:
-    """Some of the rows, with their bytes only."""
+    """Return some of the rows, with only their bytes."""
     if start == 0 and stop == len(rows):
         return rows
     first, end = int(rows.starts[start]), int(rows.stops[stop - 1])
@@ -411,5 +417,5 @@ def _floats_in(array: Any) -> Iterator[Any]:
 
 
 def _may_lose(data: bytes) -> bool:
-    """Whether there is an integer that a float does not hold, or a word that is not a number."""
+    """Whether there is an integer that a float cannot represent, or a word that is not a number."""
     return b"NaN" in data or b"Inf" in data or _LONG_INTEGER.search(data) is not None

@@ -37,7 +37,7 @@ def parse_object(text: str) -> dict[str, Any]:
     """Parse the JSON object of one row.
 
     Raises:
-        BadValueError: it is not JSON, or not an object; a key occurs twice; or a number is NaN or infinite.
+        BadValueError: the text is not JSON or not an object, a key occurs twice, or a number is NaN or infinite.
     """
     value = parse_value(text)
     if not isinstance(value, dict):
@@ -46,20 +46,20 @@ def parse_object(text: str) -> dict[str, Any]:
 
 
 def parse_value(text: str) -> Any:
-    """Parse JSON. Raises the errors of ``parse_object``, but any value may be at the top."""
+    """Parse JSON with any value at the top. Raises the same errors as ``parse_object``."""
     try:
         value: Any = _DECODER.decode(text)
     except json.JSONDecodeError as error:
         raise BadValueError(f"is not JSON: {error.msg}", place=error.pos) from error
     except RecursionError as error:
         raise BadValueError(f"more than {MAX_DEPTH} levels of objects and lists in one value") from error
-    except ValueError as error:  # an integer of thousands of digits
+    except ValueError as error:  # the text has an integer of thousands of digits
         raise BadValueError("contains an integer that does not fit in 64 bits") from error
     return value
 
 
 def texts_of(text: str) -> Iterator[tuple[str, str]]:
-    """The keys of a JSON object that ``parse_object`` accepts, each with its value as it is written."""
+    """Return the JSON text of each value of an object that ``parse_object`` accepts, by key."""
     at = _SPACE.match(text, text.index("{") + 1).end()  # type: ignore[union-attr]  # it matches everywhere
     while text[at] != "}":
         key, at = _DECODER.raw_decode(text, at)
@@ -141,7 +141,7 @@ class JsonRows:
 
     @property
     def longest(self) -> int:
-        """The size of the largest row, with the spaces after it; the last row has none."""
+        """The size of the largest row in bytes, with the spaces after it, except for the last row."""
         return int(np.diff(self.starts, append=len(self.data)).max())
 
     def are_objects(self) -> bool:
@@ -150,7 +150,7 @@ class JsonRows:
         return bool((array[self.starts] == ord("{")).all() and (array[self.stops - 1] == ord("}")).all())
 
     def is_shallow(self, most: int) -> bool:
-        """Whether no row has more than ``most`` objects and lists inside each other; False if it cannot be told."""
+        """Whether no row nests more than ``most`` objects and lists. False if this is uncertain."""
         array = np.frombuffer(self.data, np.uint8)
         is_opening = (array == ord("{")) | (array == ord("["))
         if np.count_nonzero(is_opening) < len(self) + most:
@@ -164,12 +164,12 @@ class JsonRows:
 
 
 def find_line_end(data: bytes) -> int:
-    """The place after the last newline of ``data``; 0 if it has none."""
+    """Return the place after the last newline of ``data``, or 0."""
     return data.rfind(b"\n") + 1
 
 
 def find_lines(data: bytes) -> JsonRows:
-    """The lines of ``data`` that are not blank, without spaces around them."""
+    """Find the lines of ``data`` that are not blank, without the spaces around them."""
     array = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(array == ord("\n")).astype(np.int64, copy=False)
     stops = ends if not array.size or array[-1] == ord("\n") else np.append(ends, array.size)
@@ -180,9 +180,9 @@ def find_lines(data: bytes) -> JsonRows:
 def _trimmed(
     data: bytes, array: npt.NDArray[np.uint8], starts: Places, stops: Places, lines: Places | None = None
 ) -> JsonRows:
-    """The rows without the spaces around them, and without those that only have spaces.
+    """Remove blank rows, and the spaces around the other rows.
 
-    Newlines are counted if ``lines`` is None: the lines of the rows once they are trimmed.
+    If ``lines`` is None, newlines are counted to find the lines of the trimmed rows.
     """
     if starts.size:
         last = array.size - 1
@@ -196,7 +196,7 @@ def _trimmed(
                 if not (to_right.any() or to_left.any()):
                     break
                 starts, stops = starts + to_right, stops - (to_left & ~(to_right & (stops - starts == 1)))
-            else:  # long runs of spaces: look at all other places
+            else:  # For long runs of spaces, search for the other bytes.
                 solid = np.append(np.flatnonzero(~_IS_SPACE[array]), array.size).astype(np.int64, copy=False)
                 first, after = np.searchsorted(solid, starts), np.searchsorted(solid, stops)
                 kept = first < after
@@ -229,7 +229,7 @@ def _find_marks(data: bytes) -> _Marks:
 
 
 def find_keys(data: bytes, pattern: bytes) -> Iterator[re.Match[bytes]]:
-    """The matches of ``pattern`` that start at a key of the object with which ``data`` starts."""
+    """Yield the matches of ``pattern`` that start at a key of the object with which ``data`` starts."""
     marks = _find_marks(data)
     quotes = np.flatnonzero(np.frombuffer(_without_escapes(data), np.uint8) == ord('"'))
     for match in re.finditer(pattern, data):
@@ -240,7 +240,7 @@ def find_keys(data: bytes, pattern: bytes) -> Iterator[re.Match[bytes]]:
 
 
 def _without_escapes(data: bytes) -> bytes:
-    """``data`` in which only real quotes remain: a backslash escapes the next byte, and both are replaced."""
+    """Replace each backslash and the byte that it escapes, so that the remaining quotes are delimiters."""
     return data.replace(b"\\\\", b"__").replace(b'\\"', b"__") if b"\\" in data else data
 
 
@@ -253,8 +253,8 @@ class ListElements:
     """Finds the elements of a list, block by block: ``find_end`` is for ``read_blocks``, ``take`` for its blocks.
 
     Args:
-        key: the key of the list in the object that the bytes are; the other keys are left out. The list must start in
-            the first block. None if the bytes are the list.
+        key: the key of the list if the file is an object, whose other keys are ignored. The list must start in the
+            first block. None if the file is the list itself.
     """
 
     def __init__(self, key: str | None = None) -> None:
@@ -268,7 +268,7 @@ class ListElements:
         return self._find_start(data) is not None
 
     def find_end(self, data: bytes) -> int:
-        """The place after the comma behind the last element in ``data``, or after the list; 0 if there is none."""
+        """Return the place after the comma that follows the last element in ``data``, or after the list, or 0."""
         if self._has_ended:
             return len(data)
         result = self._found = self._scan(data)
@@ -325,7 +325,7 @@ class ListElements:
 
 
 class _Ends(NamedTuple):
-    """Where the elements start, the commas between them, and the place after the list if it ends."""
+    """The start of the elements, the commas between them, and the place after the list if it ends."""
 
     start: int
     commas: Places

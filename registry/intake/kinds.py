@@ -1,4 +1,4 @@
-"""The kinds of sources: names of files, their first bytes, and where their reader is. ``detect`` chooses one.
+"""The kinds of sources: the names and first bytes of their files, and their readers. ``detect`` chooses a kind.
 
 To add a kind, write a module with an opener next to the others, and add a row to ``KINDS``.
 """
@@ -29,9 +29,9 @@ class Kind:
     """A kind of source.
 
     Attributes:
-        opener: the module below ``registry.intake`` and the function that opens files of this kind.
+        opener: the module in ``registry.intake``, and its function that opens files of this kind.
         extensions: the ends of their names, in lower case. Empty if other files decide; see ``detect``.
-        noun: one file of this kind, for people; several have an s.
+        noun: the word for a file of this kind in messages; the plural adds an s.
     """
 
     opener: str
@@ -93,7 +93,7 @@ _LONG_EXTENSIONS: Final = {
 
 
 def kind_of(name: str) -> str | None:
-    """The kind of a file by its name: one of ``KINDS``, ``ARCHIVE``, or None."""
+    """Return the kind of a file by its name: a key of ``KINDS``, ``ARCHIVE``, or None."""
     extension = extension_of(name)
     kind = _KIND_OF_EXTENSION.get(extension)
     if kind is not None or extension not in _LAST_EXTENSIONS:
@@ -105,7 +105,7 @@ def kind_of(name: str) -> str | None:
 
 
 def sniff_kind(path: Path) -> str | None:
-    """The kind of a file: one of ``KINDS``, ``ARCHIVE``, or None if its first bytes do not show it."""
+    """Return the kind of a file by its first bytes: a key of ``KINDS``, ``ARCHIVE``, or None if they do not show it."""
     with storage_errors("read", str(path)), path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
         pieces = decompress(file.read, head, size=path.stat().st_size, name=path.name)
@@ -132,7 +132,7 @@ def _read_head(read: Callable[[int], bytes]) -> bytes:
 
 
 def _kind_of_text(head: bytes) -> str | None:
-    """CSV if the first two lines have the same number of the same separator, JSON if a bracket comes first."""
+    """Recognize CSV by an equal number of separators in the first two lines, and JSON by a bracket at the start."""
     text = head.decode("utf-8", "ignore").lstrip("\ufeff")
     if "\0" in text or len(text.encode()) < len(head) - 8:
         return None

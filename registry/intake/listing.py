@@ -1,8 +1,9 @@
 """Lists the files of a source, given as a path or URL. ``detect`` passes them to the readers.
 
-Hidden files, leftovers of systems, and links that lead out of the folder are skipped and accounted for. Remote files
-are downloaded to a temporary folder first: they are read twice, and their size and sha256 are recorded with the
-version. So every reader sees local files. The name of a dataset is derived from where its source is.
+Hidden files, leftovers of operating systems, and links that lead out of the folder are skipped and reported. Remote
+files are downloaded to a temporary folder first, because they are read twice, and because their size and sha256 are
+recorded with the version. Readers therefore always receive local files. The name of a dataset is derived from the
+location of its source.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from registry.storage.names import is_unfinished
 from registry.storage.temporary import TemporaryStore, check_free_space
 
 MAX_ORIGINS: Final = 1000
-"""From more downloaded files than this, one ``Origin`` is made, whose sha256 is that of the list of their digests."""
+"""More downloaded files than this share a single ``Origin``, whose sha256 is the digest of the list of their
+digests."""
 
 _HIDDEN: Final = "a hidden file"
 _LEFTOVERS: Final = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx", "$recycle.bin", "@eadir"})
@@ -50,7 +52,7 @@ Progress: TypeAlias = Callable[[int], None]
 
 
 class FileList(os.PathLike[str]):
-    """Several files of this machine as one source: the innermost folder that has them all, without its other files.
+    """Several local files as one source: the innermost folder that contains all of them, without its other files.
 
     Raises:
         UsageError: one of ``paths`` is not a path, or is a URL.
@@ -59,9 +61,7 @@ class FileList(os.PathLike[str]):
     def __init__(self, paths: Sequence[str | os.PathLike[str]]) -> None:
         texts = [require_path("source", path) for path in paths]
         if any("://" in text for text in texts):
-            raise UsageError(
-                "several sources must be files of this machine", hint="Name one URL, or download the files."
-            )
+            raise UsageError("several sources must be local files", hint="Name one URL, or download the files.")
         self.paths = {os.path.abspath(text): text for text in texts}  # noqa: PTH100 (Path keeps "..")
         self.folder = Path(os.path.commonpath(map(os.path.dirname, self.paths)))
 
@@ -69,7 +69,7 @@ class FileList(os.PathLike[str]):
         return str(self.folder)
 
     def list(self) -> Files:
-        """List them. Raises as ``list_files``, and a SourceError if one is a folder."""
+        """List the files. Raises the errors of ``list_files``, and SourceError if a path is a folder."""
         sizes = {}
         for path, text in self.paths.items():
             if os.path.isdir(path):  # noqa: PTH112 (of any length)
@@ -128,7 +128,7 @@ def list_files(
 
 
 def why_skipped(name: str) -> str | None:
-    """Why no reader sees a file with this name; None if readers see it. A folder with such a name is skipped, too.
+    """Return the reason why files and folders with this name are skipped, or None.
 
     >>> why_skipped("photos/.DS_Store"), why_skipped("photos/Thumbs.db"), why_skipped("photos/1.jpg")
     ('a hidden file', 'a leftover of an operating system', None)
@@ -148,7 +148,7 @@ def why_skipped(name: str) -> str | None:
 
 
 def list_folder(root: Path, location: str) -> Files:
-    """List the files below ``root``; ``location`` is its name in messages. Linked folders are not entered.
+    """List the files below ``root``, which messages call ``location``. Linked folders are not entered.
 
     Raises:
         SourceError: a file name is not UTF-8 or contains a backslash.
@@ -159,7 +159,7 @@ def list_folder(root: Path, location: str) -> Files:
     skipped: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
     folders_skipped: list[FileUse] = []
     waiting = [""]
-    # os.scandir and one lstat for each file: a million files take seconds.
+    # With os.scandir and one lstat per file, a million files take seconds.
     while waiting:
         folder = waiting.pop()
         path = root / folder
@@ -186,7 +186,8 @@ def list_folder(root: Path, location: str) -> Files:
                 else:
                     skipped[reason].append((name, size))
     _check_names(names, location)
-    order = sorted(range(len(names)), key=names.__getitem__)  # of numbers, not of pairs, which would need more memory
+    # An array of numbers needs less memory than a list of pairs.
+    order = sorted(range(len(names)), key=names.__getitem__)
     uses = [use for reason, files in sorted(skipped.items()) for use in account_for(files, "skipped", reason=reason)]
     return Files(
         store=LocalStore(root),
@@ -198,7 +199,7 @@ def list_folder(root: Path, location: str) -> Files:
 
 
 def _follow(root: Path, name: str) -> tuple[int, str | None]:
-    """The size of the file that a link points to, and why it is skipped; None if it is a file inside the folder."""
+    """Return the size of a link's target, and the reason to skip it, which is None for a file inside the folder."""
     path = root / name
     try:
         target = path.resolve(strict=True)
@@ -215,7 +216,7 @@ def _follow(root: Path, name: str) -> tuple[int, str | None]:
 
 
 def _count(root: Path, name: str, reason: str) -> FileUse:
-    """Count the files of a skipped folder, such as ``.git``. One that cannot be listed counts as empty."""
+    """Count the files of a skipped folder, such as ``.git``. A folder that cannot be listed counts as empty."""
     num_files = num_bytes = 0
     for folder, _, files in os.walk(root / name):
         for file in files:
@@ -225,7 +226,7 @@ def _count(root: Path, name: str, reason: str) -> FileUse:
 
 
 def _merged(uses: Sequence[FileUse]) -> list[FileUse]:
-    """Skipped folders; by reason if they are many, such as an ``@eaDir`` in every folder."""
+    """Report skipped folders, merged by reason if there are many, such as an ``@eaDir`` in every folder."""
     if len(uses) <= MAX_ORIGINS:
         return sorted(uses, key=lambda use: use.name)
     sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
@@ -253,7 +254,7 @@ def _check_names(names: Sequence[str], location: str) -> None:
 
 
 def _missing(location: str, root: Path) -> NotStoredError:
-    """The error for a path that does not exist; a name of a builder is a frequent reason."""
+    """Make the error for a path that does not exist. The caller may have passed the name of a builder."""
     from registry.building.discovery import list_builders
 
     hint = None
@@ -312,7 +313,7 @@ def _download(url: str, progress: Progress) -> Files:
 
 
 def _list_remote(url: str) -> tuple[Store, Sequence[str], bool]:
-    """The store and the names in it: all names of a folder, or the one of a file; whether it is a folder."""
+    """Return the store, the names in it (all names of a folder, or that of a file), and whether it is a folder."""
     if url.startswith(("http://", "https://")):
         parts = urlsplit(url)
         folder, _, name = parts.path.rpartition("/")
@@ -387,7 +388,7 @@ def _ignore(num_bytes: int) -> None:
 
 _SUFFIXES: Final = re.compile(r"(\.(gz|bz2|xz|zst|zip|tar|tgz))*$", re.IGNORECASE)
 
-_SIGNED: Final = re.compile(  # of a signed link, whose signature and dates differ each time
+_SIGNED: Final = re.compile(  # The signature and the dates of a signed link differ each time.
     r"(x-amz-|x-goog-).*|awsaccesskeyid|googleaccessid|expires|key-pair-id|policy|s[eprtv]|sip|spr|sk[eostv](id)?|sktid",
     re.IGNORECASE,
 )
@@ -395,7 +396,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 def name_of_path(location: str) -> str:
-    """The name of a dataset that is added from ``location`` without a name.
+    """Derive the name of a dataset that is added from ``location`` without a name.
 
     >>> name_of_path("./Sensor Data.csv.gz"), name_of_path("/srv/photos/"), name_of_path("https://host/a/prices.csv?x=1")
     ('sensor_data', 'photos', 'prices')
@@ -406,14 +407,14 @@ def name_of_path(location: str) -> str:
 
     Raises:
         StorageError: ``location`` is not a path.
-        UsageError: the names of the file and of the folders above are all generic, or the first that is not contains
-            no letter or digit.
+        UsageError: the file and all folders above have generic names, or the first name that is not generic contains no
+            letter or digit.
     """
     return derive_name(location)[0]
 
 
 def derive_name(location: str) -> tuple[str, str]:
-    """``name_of_path``, and where the name comes from if that is not the last part of ``location``, else ``""``.
+    """Return ``name_of_path``, and the origin of the name, which is ``""`` if it is the last part of ``location``.
 
     >>> derive_name("/srv/flowers/train.csv"), derive_name("/srv/flowers")
     (('flowers', "from the folder 'flowers' above 'train'"), ('flowers', ''))
@@ -429,13 +430,13 @@ def derive_name(location: str) -> tuple[str, str]:
 
 
 def _parts(location: str) -> list[str]:
-    """The names that may name the dataset: of the file, without its endings, and of the folders above."""
+    """Return the candidates for the name of the dataset: the file without its extensions, and the folders above."""
     path = None if is_hub(location) else local_path(location)
     if is_hub(location):
         parts = repository_of(location)[0].split("/")
     elif path is None:
         url = urlsplit(location)
-        # A host says nothing about the data; a bucket may.
+        # The name of a bucket may describe the data; the name of a host does not.
         bucket = [] if url.scheme.lower() in _PORTS else [url.netloc.rpartition("@")[2]]
         if "@" in url.netloc and url.scheme.lower() not in _PORTS:  # abfs://container@account/...
             bucket = [url.netloc.partition("@")[0]]
@@ -450,9 +451,9 @@ def _parts(location: str) -> list[str]:
 
 
 def place_of(location: str) -> str:
-    """Where a source is: its absolute path without links, or its URL without anything secret.
+    """Return the absolute path of a source without links, or its URL without secrets.
 
-    Two texts for one place give the same result, and so do two revisions of a repository of the hub.
+    Different spellings of a place give the same result, and so do different revisions of a repository of the hub.
 
     >>> place_of("https://ann:PW@Host:443/a/../b.csv?page=2&token=PW"), place_of("s3://flowers/raw/")
     ('https://host/b.csv?page=2', 's3://flowers/raw')

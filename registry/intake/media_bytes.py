@@ -1,6 +1,6 @@
-"""Recognizes media files by their first bytes, and checks that images and sounds are whole, without decoding them.
+"""Recognizes media files by their first bytes, and checks that images and sounds are complete, without decoding them.
 
-Pillow turns its images, and pictures in formats that only it reads, into the bytes of PNG or JPEG files.
+Pillow images, and pictures in formats that only Pillow reads, become the bytes of PNG or JPEG files.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _BITS_PER_SAMPLE: Final = 258
 
 
 def image_file(image: Any) -> bytes:
-    """The bytes of a Pillow image: of the PNG or JPEG file that it was opened from, or of a new PNG.
+    """Return the bytes of a Pillow image: those of the PNG or JPEG file that it was opened from, or of a new PNG.
 
-    The file is used only while Pillow has not decoded it: a decoded image may have been changed in place.
+    The file is used only if Pillow has not decoded it yet, because a decoded image may have been changed in place.
 
     Raises:
         ValueError: PNG cannot store the mode of the image.
@@ -60,16 +60,16 @@ def image_file(image: Any) -> bytes:
 
 
 def image_feature(image: Any) -> Image:
-    """The feature of a column of images like this one."""
+    """Return the feature of a column of images like this one."""
     is_wide = image.mode.startswith("I;16")
     return Image(shape=(None, None, 1 if is_wide else None), dtype=np.uint16 if is_wide else np.uint8)
 
 
 def as_png(data: bytes) -> bytes:
-    """The PNG of a picture in one of the formats of ``DECODED``.
+    """Convert a picture in one of the formats of ``DECODED`` to PNG.
 
     Raises:
-        ValueError, OSError, SyntaxError: it is damaged, or has several frames or a mode that PNG cannot store.
+        ValueError, OSError, SyntaxError: the picture is damaged, has several frames, or a mode that PNG cannot store.
         MissingExtraError: Pillow is not installed.
     """
     with _faults_of_pillow(), _open(io.BytesIO(data)) as image:
@@ -77,7 +77,7 @@ def as_png(data: bytes) -> bytes:
 
 
 def measure_with_pillow(file: Any) -> tuple[int, tuple[int, int, int]]:
-    """The bits of a sample and the shape of a picture in one of these formats, by its header. Raises as ``as_png``."""
+    """Return the bits per sample and the shape of such a picture, from its header. Raises the errors of ``as_png``."""
     with _faults_of_pillow(), _open(file) as image:
         mode = _mode_of(image)
         return 16 if mode.startswith("I;16") else 8, (image.height, image.width, _CHANNELS[mode])
@@ -85,7 +85,10 @@ def measure_with_pillow(file: Any) -> tuple[int, tuple[int, int, int]]:
 
 @contextmanager
 def _faults_of_pillow() -> Iterator[None]:
-    """What Pillow raises for a damaged file, such as IndexError for a short GIF, as ValueError. Hide its warnings."""
+    """Convert Pillow's errors for a damaged file, such as IndexError for a short GIF, to ValueError.
+
+    Hide its warnings.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -100,20 +103,20 @@ def _open(file: Any) -> Any:
     pillow = import_pillow("decoding WebP, GIF, BMP and TIFF")
     image = pillow.open(file, formats=[name.upper() for name in DECODED])
     if getattr(image, "n_frames", 1) > 1:
-        raise ValueError(f"it has {image.n_frames} frames, and an Image has one")
+        raise ValueError(f"it has {image.n_frames} frames, but an Image has only one")
     return image
 
 
 def _mode_of(image: Any) -> str:
-    """The mode in which a PNG stores all values of an image."""
+    """Return the mode in which a PNG stores all values of an image."""
     mode = str(image.mode)
     if mode in ("1", "P"):
         mode = "L" if mode == "1" else "RGBA" if "transparency" in image.info else "RGB"
     if mode not in _CHANNELS:
         raise ValueError(f"PNG has no mode {image.mode!r}; use image.convert('RGB')")
     bits = getattr(image, "tag_v2", {}).get(_BITS_PER_SAMPLE, (1,))
-    if max(bits) > 8 and not mode.startswith("I;16"):  # Pillow drops the lower bytes
-        raise ValueError(f"it has {max(bits)} bits for each sample, of which Pillow keeps 8 in the mode {mode!r}")
+    if max(bits) > 8 and not mode.startswith("I;16"):  # Pillow drops the lower bytes of such a sample
+        raise ValueError(f"it has {max(bits)} bits per sample, but Pillow keeps only 8 in the mode {mode!r}")
     return mode
 
 
@@ -157,21 +160,21 @@ _SIGNATURES: Final = (
     *((b"PK\x03\x04", "zip"), (b"\x1f\x8b", "gzip"), (b"version https://git-lfs", "Git LFS pointer")),
 )
 _DEPTH_PLACE: Final = 24
-"""The place of the bits of a sample in a PNG, after its signature, and the width and height of the chunk IHDR."""
+"""The place of the bits per sample in a PNG, after its signature and the width and height of the chunk IHDR."""
 
 _HEADER_BYTES: Final = 2**16
-"""The bytes that are read at first to measure a picture. Few have more segments or chunks before their pixels."""
+"""The number of bytes that are read first to measure a picture. Few pictures have longer headers."""
 
 _PNG_CHANNELS: Final = {0: 1, 2: 3, 4: 2, 6: 4}
-_FRAMES: Final = "it has several frames, and an Image has one"
+_FRAMES: Final = "it has several frames, but an Image has only one"
 _OWN: Final = "; convert it, or keep the files as they are with the type bytes"
 _NO_MEDIA: Final = ("HTML", "Git LFS pointer")
 _RIFF: Final = {b"WEBP": "WebP", b"WAVE": "WAV", b"AVI ": "AVI"}
-_RIFF_SIGNATURES: Final = (b"RIFF", b"RIFX", b"RF64")  # numbers in the other byte order; files of more than 4 GiB
+_RIFF_SIGNATURES: Final = (b"RIFF", b"RIFX", b"RF64")  # TIFF in the other byte order, and BigTIFF
 
 
 def format_of(data: bytes) -> str | None:
-    """The format that the first bytes of a file show; None if it is not one of those that are known here.
+    """Return the format that the first bytes of a file show, or None if it is unknown.
 
     >>> format_of(b"RIFF....WEBPVP8 "), format_of(b"GIF89a"), format_of(b"hello")
     ('WebP', 'GIF', None)
@@ -184,13 +187,13 @@ def format_of(data: bytes) -> str | None:
 
 
 def measure_picture(file: Any) -> tuple[int, tuple[int | None, int | None, int | None]] | None:
-    """The bits of a sample, 8 or 16, and the shape of a picture in an open file, from its header.
+    """Return the bits per sample, 8 or 16, and the shape of a picture in an open file, from its header.
 
     Returns None for a PNG or JPEG that is damaged.
 
     Raises:
-        ValueError, OSError, SyntaxError: an Image cannot hold the picture.
-        MissingExtraError: Pillow is needed, and is not installed.
+        ValueError, OSError, SyntaxError: an Image cannot represent the picture.
+        MissingExtraError: the picture requires Pillow, which is not installed.
     """
     start = file.read(_HEADER_BYTES)
     picture_format = format_of(start)
@@ -215,21 +218,21 @@ def measure_picture(file: Any) -> tuple[int, tuple[int | None, int | None, int |
 
 
 def common_picture(first: Image, second: Image) -> Image:
-    """The Image of both, which have one dtype: a size is None where they differ."""
+    """Return the Image for both, which have the same dtype. A size is None if they differ."""
     pairs = zip(first.shape, second.shape, strict=True)
     return replace(first, shape=tuple(size if size == other else None for size, other in pairs))
 
 
 def picture_fault(feature: Image, picture: Picture) -> str | None:
-    """Why decoding a PNG or JPEG as ``feature`` would lose or change values; None if it would not.
+    """Explain why decoding a PNG or JPEG as ``feature`` would lose or change values. Returns None if it would not.
 
-    A declared number of channels is a request to convert to it.
+    A declared number of channels is a request to convert the picture.
     """
     data = picture.data
     depth = 16 if picture.png is not None and picture.png.bit_depth == 16 else 8
     bits = 8 * feature.dtype.itemsize
     if feature.dtype.kind == "u" and bits != depth:
-        return f"it has {depth} bits for each sample, and the Image has {bits}{_OWN}"
+        return f"it has {depth} bits per sample, but the Image has {bits}{_OWN}"
     if picture.png is not None and data.find(b"acTL", 0, data.find(b"IDAT")) > 0:
         return f"{_FRAMES}{_OWN}"
     header = None if picture.png is not None or feature.shape[2] is not None else read_jpeg_header(data)
@@ -239,7 +242,7 @@ def picture_fault(feature: Image, picture: Picture) -> str | None:
 
 
 def is_picture(name: str) -> bool:
-    """Whether a name is that of a PNG or JPEG file, the formats of the feature Image.
+    """Whether a file is a PNG or JPEG by its name. The feature Image has these formats.
 
     >>> is_picture("a/1.JPG"), is_picture("a/1.gif")
     (True, False)
@@ -257,7 +260,7 @@ def is_decodable_sound(name: str) -> bool:
 
 
 def extension_of(name: str) -> str:
-    """The extension of a name in lower case, with its dot; empty if there is none.
+    """Return the extension of a name in lower case, with its dot, or ``""``.
 
     >>> extension_of("a.b/X.Tar.GZ"), extension_of("a.b/x")
     ('.gz', '')
@@ -268,11 +271,11 @@ def extension_of(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckMedia:
-    """Returns the bytes of a file if they are what its name says.
+    """Checks that the content of a file matches its name, and returns its bytes.
 
     Attributes:
-        picture: the feature of pictures; None if files may be anything. Each is a PNG or JPEG, or becomes a PNG. One
-            may have the name of the other: both are read alike, and such names are frequent.
+        picture: the feature of pictures, or None to accept any file. Pictures that are neither PNG nor JPEG become
+            PNGs. A PNG may be named like a JPEG and vice versa, which is frequent and harmless.
         are_sounds: whether all files must be sounds that can be decoded; only their headers are read.
         sample_rate: the sample rate that sounds must have, or None if it differs.
     """
@@ -285,13 +288,13 @@ class CheckMedia:
         """Check the bytes of one file.
 
         Raises:
-            BadFileError: they are not what the name says, or the file is truncated.
+            BadFileError: the content does not match the name, or the file is truncated.
         """
         expected, actual = _EXPECTED.get(extension_of(name)), format_of(data[:64])
         is_swapped = expected in ("PNG", "JPEG") and actual in ("PNG", "JPEG")
         if expected is not None and actual != expected and not is_swapped:
             raise BadFileError(f"expected {expected} by its name, found {actual or 'other bytes'}")
-        if actual in _NO_MEDIA:  # a failed download, whatever its name
+        if actual in _NO_MEDIA:  # A failed download may have any name.
             raise BadFileError(f"expected media, found {actual}")
         if actual in DECODED and self.picture is not None:
             try:
@@ -312,16 +315,16 @@ class CheckMedia:
 
 
 def files_of(feature: Feature, array: Any, rows: Any, path: str = "") -> Iterator[tuple[str, Feature, Any, Any]]:
-    """The columns of images and of sounds that are stored as files, in a column of ``feature``.
+    """Yield the columns of images and sounds that are stored as files, in a column of ``feature``.
 
     Args:
         feature: the feature of the column.
         array: its values, as an Arrow array.
-        rows: for each value its row.
+        rows: the row of each value.
         path: the path of the column.
 
     Yields:
-        The path, the feature, the Arrow array of the bytes, and for each of them its row.
+        The path, the feature, the Arrow array of the bytes, and the row of each value.
     """
     arrow = import_pyarrow()
     array = plain_array(array)
@@ -339,13 +342,13 @@ def files_of(feature: Feature, array: Any, rows: Any, path: str = "") -> Iterato
 
 
 def other_files(feature: Feature, array: Any) -> Iterator[int]:
-    """The places of files that are whole, as far as their first bytes show, and that ``feature`` cannot decode."""
+    """Return the places of files that ``feature`` cannot decode, although their first bytes show no damage."""
     arrow = import_pyarrow()
     places = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
     if isinstance(feature, Image):
         starts = [arrow.compute.starts_with(array, pattern=signature) for signature in (PNG_SIGNATURE, JPEG_SIGNATURE)]
         is_picture = arrow.compute.or_(*starts).fill_null(True).to_numpy(zero_copy_only=False)
-        if feature.dtype == np.uint8:  # which a PNG of 16 bits would be reduced to
+        if feature.dtype == np.uint8:  # a PNG of 16 bits would be reduced to 8
             depths = arrow.compute.binary_slice(array, _DEPTH_PLACE, _DEPTH_PLACE + 1)
             is_wide = arrow.compute.and_(starts[0], arrow.compute.equal(depths, b"\x10")).fill_null(False)
             is_picture = is_picture & ~is_wide.to_numpy(zero_copy_only=False)
@@ -369,7 +372,7 @@ def _is_decodable(feature: Feature, data: bytes) -> bool:
 
 
 def describe_other(feature: Feature) -> str:
-    """What one of the ``other_files`` is, for people."""
+    """Describe one of the ``other_files`` for messages."""
     if isinstance(feature, Image):
         return "neither a JPEG nor a PNG of 8 bits"
     rate = getattr(feature, "sample_rate", None)
@@ -383,7 +386,7 @@ def is_file_feature(feature: Feature) -> bool:
 
 
 def without_decoding(feature: Feature, paths: Container[str], path: str = "") -> Feature:
-    """``feature`` with the bytes of the files at ``paths`` in place of images and sounds."""
+    """Replace the images and sounds at ``paths`` of ``feature`` by the bytes of their files."""
     if isinstance(feature, FeaturesDict):
         return FeaturesDict({name: without_decoding(inner, paths, f"{path}/{name}") for name, inner in feature.items()})
     if type(feature) is SequenceFeature:
@@ -392,7 +395,7 @@ def without_decoding(feature: Feature, paths: Container[str], path: str = "") ->
 
 
 def bytes_of(noun: str) -> Tensor:
-    """The feature of files that are stored as bytes."""
+    """Return the feature of files that are stored as bytes."""
     return Tensor(shape=(), dtype=bytes, description=f"The bytes of {noun} file.")
 
 
@@ -412,7 +415,7 @@ def check_picture(data: bytes) -> Picture:
 
 
 def _has_end(data: bytes) -> bool:
-    """Whether an end marker follows the first scan of a JPEG. Thumbnails, which have their own, are in segments."""
+    """Whether an end marker follows the first scan of a JPEG. The end markers of thumbnails are inside segments."""
     place = 2
     while place + 4 <= len(data):
         if data[place] != 0xFF:

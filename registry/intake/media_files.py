@@ -7,8 +7,8 @@ record is the name of its file.
 
 ``metadata.csv``, ``.jsonl`` or ``.parquet`` has a row of columns for each file. Its column ``file_name`` is relative to
 the folder of the metadata file, as in Hugging Face's ``imagefolder``, or an absolute path of a file of the source.
-Names are never guessed: ``\`` counts as ``/``, because programs on Windows write it, and a name that differs otherwise
-is reported with the file that it may mean.
+Names are never guessed. ``\`` counts as ``/``, because programs on Windows write it; any other mismatch is reported
+with the most similar file.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def open_media(files: Files, options: AddOptions) -> Source:
     newlines are kept.
 
     Raises:
-        SourceError: there is no such file, the names of splits are ambiguous, or metadata cannot be used.
+        SourceError: there are no files of this kind, the names of splits are ambiguous, or metadata cannot be used.
     """
     kind = options.kind or ""
     column = _COLUMNS[kind]
@@ -80,7 +80,7 @@ def open_media(files: Files, options: AddOptions) -> Source:
     # Files without an extension are here only because their first bytes are those of media: see detect.
     extensions = KINDS[kind].extensions if is_text else ("", *KINDS[kind].extensions)
     names = [name for name in files.names if extension_of(name) in extensions]
-    if not names and not is_text:  # so are files with another extension
+    if not names and not is_text:  # files with another extension are skipped as well
         names = [name for name in files.names if sniff_kind(root_of(files.store) / name) == kind]
     metadata_names = [name for name in files.names if is_metadata(name)]
     if not names:
@@ -143,13 +143,13 @@ def open_media(files: Files, options: AddOptions) -> Source:
         files=account_for_source(files, splits, KINDS[kind].noun, metadata=metadata_names),
         origins=files.origins,
         split_reason=splits.reason,
-        # As TFDS's ImageFolder.
+        # TFDS's ImageFolder does the same.
         metadata=DatasetMetadata(supervised_keys=(column, "label") if kind == "images" and label is not None else None),
     )
 
 
 def find_labels(splits: Mapping[str, Sequence[str]]) -> tuple[ClassLabel | None, str]:
-    """The label of files, if folders are classes, and the reason, for people.
+    """Return the label of files if folders are classes, and the reason for messages.
 
     Folders are classes if the files of each split are exactly one folder below the same folder, and a split has at
     least two of these folders. The names of all splits are sorted, by code points.
@@ -180,7 +180,7 @@ def find_labels(splits: Mapping[str, Sequence[str]]) -> tuple[ClassLabel | None,
 
 
 def _describe(kind: str, files: Files, names: Sequence[str], wish: Wish | None) -> tuple[Feature, Convert, str]:
-    """The feature of the content unless ``wish`` decides, the check of each file, and why the feature is bytes."""
+    """Return the feature of the content unless ``wish`` decides, the check of each file, and the reason for bytes."""
     if kind == "text":
         return Text(), decode_text, ""
     if kind == "images":
@@ -199,15 +199,15 @@ def _describe(kind: str, files: Files, names: Sequence[str], wish: Wish | None) 
 
 
 def _picture(files: Files, names: Sequence[str]) -> tuple[Image | None, str]:
-    """The Image of all files, by their headers; or None, and why it cannot hold them.
+    """Return the Image for all files, from their headers, or None and the reason.
 
-    Raises SourceError if some have 16 bits for each sample and others 8: another depth would change values.
+    Raises SourceError if some have 16 bits per sample and others 8, because changing the depth would change values.
     """
     root = str(root_of(files.store))
     by_depth: dict[int, tuple[str, Image]] = {}
     for name in names:
         if extension_of(name) == ".mpo":
-            return None, f"{name}: it has several frames, and an Image has one"
+            return None, f"{name}: it has several frames, but an Image has only one"
         try:
             with open(f"{root}/{name}", "rb", buffering=0) as file:  # noqa: PTH123 (half the time of Path.open)
                 measured = measure_picture(file)
@@ -222,14 +222,14 @@ def _picture(files: Files, names: Sequence[str]) -> tuple[Image | None, str]:
         depth, shape = measured
         try:
             picture = Image(shape=shape, dtype=np.uint16 if depth == 16 else np.uint8)
-        except FeatureError:  # the header of a damaged file has a size that no picture has
+        except FeatureError:  # the header of a damaged file has an impossible size
             continue
         first, common = by_depth.get(depth, (name, picture))
         by_depth[depth] = first, common_picture(common, picture)
     if len(by_depth) == 2:
         wide, narrow = by_depth[16][0], by_depth[8][0]
         raise SourceError(
-            f"{wide} has 16 bits for each sample, and {narrow} has 8: one Image cannot hold both",
+            f"{wide} has 16 bits per sample, but {narrow} has 8: an Image has a single depth",
             hint=f"Convert them to one depth. To keep the files as they are: {spell('features', {'image': 'bytes'})}",
             details={"files": [wide, narrow]},
         )
@@ -237,7 +237,7 @@ def _picture(files: Files, names: Sequence[str]) -> tuple[Image | None, str]:
 
 
 def _sound(files: Files, names: Sequence[str]) -> Audio | None:
-    """The feature of audio files like some of them; None if they cannot be decoded here."""
+    """Return the feature of audio files, from a sample of them, or None if they cannot be decoded here."""
     rates: set[int] = set()
     channels: set[int] = set()
     step = -(-len(names) // _MOST_SOUNDS)
@@ -277,7 +277,7 @@ def _summary(kind: str, names: Sequence[str], label: str, metadata: Metadata | N
 NAMES: Final = {"metadata.csv": "csv", "metadata.jsonl": "json", "metadata.parquet": "parquet"}
 FILE_NAME: Final = "file_name"
 _MOST_SHOWN: Final = 5
-"""The most names of each side that a message shows."""
+"""The maximum number of entries, and of files, that a message shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,10 +286,10 @@ class Metadata:
 
     Attributes:
         table: the columns without ``file_name``.
-        row_of: for each file with an entry the row of ``table``. It has at least one.
+        row_of: the row of ``table`` for each file with an entry; at least one file has an entry.
         files: the names of the metadata files.
         bad: entries that cannot be used, and files without an entry.
-        summary: how many of both there are, for people; empty if there are none.
+        summary: the numbers of such entries and files for messages; may be empty.
         hints: features that the metadata file itself defines.
         is_text: whether values are text whose types have to be inferred.
     """
@@ -303,12 +303,12 @@ class Metadata:
     is_text: bool = False
 
     def rows_of(self, names: Sequence[str]) -> pa.Table:
-        """The rows of some files with an entry, in their order."""
+        """Return the rows of some files with an entry, in the order of the files."""
         return self.table.take(import_pyarrow().array([self.row_of[name] for name in names], "int64"))
 
 
 def is_metadata(name: str) -> bool:
-    """Whether a name is that of a metadata file.
+    """Whether a file is a metadata file by its name.
 
     >>> is_metadata("train/metadata.csv"), is_metadata("train/my_metadata.csv")
     (True, False)
@@ -323,11 +323,11 @@ def read_metadata(files: Files, names: Sequence[str], media: Sequence[str], noun
         files: the files of the source.
         names: the metadata files among them.
         media: the files that they describe, sorted.
-        noun: what one of these is called.
+        noun: the word for a media file in messages.
 
     Raises:
-        SourceError: a file cannot be read, has no column ``file_name``, or has other columns than another one; or no
-            entry matches a file.
+        SourceError: a file cannot be read or has no column ``file_name``, two files have different columns, or no entry
+            matches a file.
     """
     matching = _Matching(media, spell_place(files.location))
     tables: list[pa.Table] = []
@@ -370,8 +370,8 @@ class _Matching:
     """The entries of metadata files, matched with the files that they describe.
 
     Attributes:
-        row_of: for each file with an entry the number of the entry, counted over all metadata files.
-        bad: rows that cannot be used for other reasons than the name of a file.
+        row_of: the number of the entry for each file with an entry, counted over all metadata files.
+        bad: rows that cannot be used for a reason other than the name of a file.
     """
 
     def __init__(self, media: Sequence[str], roots: Sequence[str]) -> None:
@@ -439,14 +439,16 @@ class _Matching:
         )
 
     def bad_rows(self, names: Sequence[str]) -> tuple[BadRow, ...]:
-        """All rows and files that cannot be used; the first of both sides come first."""
-        lacking = f"{names[0]} has no entry for it" if len(names) == 1 else "no metadata file has an entry for it"
+        """Return all rows and files that cannot be used, beginning with the first few of each."""
+        lacking = (
+            (f"{names[0]} has no entry for this file") if len(names) == 1 else "no metadata file has an entry for it"
+        )
         unlisted = [BadRow(file=name, line=None, reason=lacking) for name in self._media if name not in self.row_of]
         few = (*self.bad[:_MOST_SHOWN], *self._missing[:_MOST_SHOWN], *unlisted[:_MOST_SHOWN])
         return (*few, *self.bad[_MOST_SHOWN:], *self._missing[_MOST_SHOWN:], *unlisted[_MOST_SHOWN:])
 
     def summary(self, noun: str) -> str:
-        """How many entries have no file, and how many files have no entry."""
+        """Count the entries without a file, and the files without an entry."""
         num_unlisted = len(self._media) - len(self.row_of)
         entries = "entry" if len(self._missing) == 1 else "entries"
         told = [f"{len(self._missing):,} {entries} without a file"] if self._missing else []
@@ -458,7 +460,7 @@ class _Matching:
         self._missing_names += [value] if len(self._missing_names) < 100 else []
 
     def _explain(self, folder: str, value: str, path: str) -> str:
-        """Why a name has no file, with the file that it may mean: of another case, folder or form of Unicode."""
+        """Explain why a name matches no file, and name the file in another case, folder or form of Unicode."""
         if self._similar is None:
             similar: defaultdict[str, list[str]] = defaultdict(list)
             for name in self._media:
@@ -466,7 +468,7 @@ class _Matching:
                 if "/" in name:
                     similar[_fold(name.rpartition("/")[2])].append(name)
             self._similar = similar
-        last = path.partition("?")[0].rpartition("/")[2]  # of a URL, too
+        last = path.partition("?")[0].rpartition("/")[2]  # the file may also be below a URL
         nearest = self._similar.get(_fold(path)) or self._similar.get(_fold(last)) or ()
         problem = f"the file {value!r} does not exist"
         if len(nearest) != 1:
@@ -474,7 +476,7 @@ class _Matching:
         expected = posixpath.relpath(nearest[0], folder) if folder else nearest[0]
         self._suggestion = self._suggestion or (value, expected)
         if unicodedata.normalize("NFC", nearest[0]) == unicodedata.normalize("NFC", path):
-            return f"{problem}; {expected!a} does, which is the same text in another form of Unicode"
+            return f"{problem}, but {expected!a} does, which is the same text in another form of Unicode"
         return f"{problem}; did you mean {expected!r}?"
 
 
@@ -483,7 +485,7 @@ def _fold(name: str) -> str:
 
 
 def _first(names: Sequence[str]) -> str:
-    """The first names, after a colon."""
+    """List the first names, after a colon."""
     listing = ", ".join(f"{name!r:.200}" for name in names[:_MOST_SHOWN])
     return f": {listing}{' ...' if len(names) > _MOST_SHOWN else ''}" if names else ""
 
@@ -494,8 +496,8 @@ def _concatenate(tables: Sequence[pa.Table], names: Sequence[str]) -> pa.Table:
         if set(table.column_names) != set(tables[0].column_names):
             different = sorted(set(table.column_names) ^ set(tables[0].column_names))
             raise SourceError(
-                f"metadata files must have the same columns; not all have {', '.join(map(repr, different[:20]))}",
-                hint="Add the columns to all of them, empty if need be.",
+                f"metadata files must have the same columns; some lack {', '.join(map(repr, different[:20]))}",
+                hint="Add these columns to all metadata files; their values may be empty.",
                 details={"files": list(names[:100]), "columns": different[:100]},
             )
     try:
@@ -510,7 +512,7 @@ def _concatenate(tables: Sequence[pa.Table], names: Sequence[str]) -> pa.Table:
 
 
 def _path(folder: str, value: str, roots: Sequence[str] = ()) -> str:
-    r"""The name of the file that an entry means. Paths out of the source match no file.
+    r"""Return the name of the file that an entry refers to. A path outside the source matches no file.
 
     Args:
         folder: the folder of the metadata file.

@@ -1,7 +1,7 @@
-"""Opens tables in memory: frames of pandas and polars, dicts of arrays, and Arrow data, streams of it included.
+"""Opens tables in memory: frames of pandas and polars, dicts of arrays, and Arrow tables, streams and datasets.
 
-Their columns are cut into blocks and handed on as Arrow columns; only columns of Python objects are converted value by
-value. ``object_source`` makes the ``Source`` of every object.
+Tables are cut into blocks of Arrow columns. Only columns of Python objects are converted value by value.
+``object_source`` makes the ``Source`` of every object.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from registry.shards.arrow_values import import_pyarrow, plain_array
 from registry.splits import counted
 
 FIRST_ROWS: Final = 1_024
-"""The rows from which an opener learns what the columns hold, such as images."""
+"""The number of rows from which an opener detects columns of images and the like."""
 
 FEW_ROWS: Final = 16
-"""The most rows of the first block; the size of each block decides how many rows the next one has."""
+"""The maximum number of rows of the first block. The size of each block determines the number of rows of the next."""
 
 
 DEFAULT_SPLIT: Final = "train"
 PART: Final = "data"
-"""The name of the only part of an object, in messages: ``data:17``."""
+"""The name of the only part of an object in messages, such as ``data:17``."""
 
 
 def object_source(
@@ -50,13 +50,13 @@ def object_source(
     metadata: DatasetMetadata | None = None,
     split: str | None = None,
 ) -> Source:
-    """The source of an object of Python; its rows are those of one split.
+    """Make the source of a Python object, whose rows belong to a single split.
 
     Args:
         kind: the kind of the source, such as ``pandas``.
-        summary: what it is, for people.
-        columns: the names of its columns.
-        read: reads it from its beginning.
+        summary: a description of the object for messages.
+        columns: the names of the columns.
+        read: reads the object from its beginning.
         hints: features that the object defines, by column.
         may_lack_columns: whether other columns than ``columns`` may follow, or rows may lack some.
         metadata: description, license and so on.
@@ -99,10 +99,10 @@ def read_in_steps(num_rows: int, read: Callable[[int, int], Iterator[Rows]]) -> 
 
 
 def check_columns(names: Sequence[Any]) -> tuple[str, ...]:
-    """Column names as text: numbers become their digits.
+    """Convert column names to text: numbers become their digits.
 
     Raises:
-        SourceError: there are no columns, a name is neither text nor a number, or two columns have one name.
+        SourceError: there are no columns, a name is neither text nor a number, or two columns have the same name.
     """
     if not names:
         raise SourceError("there are no columns", hint="Pass data with at least one column.")
@@ -126,12 +126,12 @@ def check_columns(names: Sequence[Any]) -> tuple[str, ...]:
 
 
 def next_step(step: int, row_bytes: int) -> int:
-    """The number of rows of the next block, from that of the last one and the size of its rows in bytes."""
+    """Compute the number of rows of the next block from that of the last block and its size in bytes."""
     return max(1, min(MAX_ROWS, 4 * step, MAX_BYTES // max(row_bytes, 1)))
 
 
 def is_a(value: Any, module: str, name: str) -> bool:
-    """Whether ``value`` is an instance of a class of a module; the module is not imported for that."""
+    """Whether ``value`` is an instance of a class of a module. The module is not imported."""
     kind = getattr(sys.modules.get(module), name, None)
     return isinstance(kind, type) and isinstance(value, kind)
 
@@ -148,7 +148,7 @@ def open_table(given: Any) -> Source | None:
         return _open_polars(given)
     if is_a(given, "polars", "LazyFrame"):
         raise SourceError(
-            "a polars LazyFrame is a query and holds no rows", hint="Run it first: catalog.add(frame.collect(), NAME)"
+            "a polars LazyFrame is a query without rows", hint="Run it first: catalog.add(frame.collect(), NAME)"
         )
     for package in ("pandas", "polars"):
         if is_a(given, package, "Series"):
@@ -157,7 +157,7 @@ def open_table(given: Any) -> Source | None:
 
 
 def open_columns(given: Mapping[str, Any]) -> Source:
-    """Open a dict of columns: arrays of any number of axes (the first are the rows), lists, and series.
+    """Open a dict of columns: lists, series, and arrays, whose first axis is the rows.
 
     Raises:
         SourceError: the columns differ in length, are empty, or cannot be stored.
@@ -169,14 +169,14 @@ def open_columns(given: Mapping[str, Any]) -> Source:
         if length != lengths[first]:
             raise SourceError(
                 f"the columns differ in length: {first!r} has {lengths[first]} rows, {name!r} has {length}",
-                hint="The first axis of each array is the rows. For splits, pass {'train': {...}, 'test': {...}}.",
+                hint="The first axis of each array must be the rows. For splits, pass {'train': {...}, 'test': {...}}.",
             )
     columns = {name: _column_of(name, given[name]) for name in names}
     return _in_blocks("arrays", f"dict of {counted(len(names), 'array')}", columns, lengths[first])
 
 
 _FAULTS: Final = (ArithmeticError, LookupError, TypeError, ValueError)
-"""How pandas, polars and NumPy refuse a value or a type, besides Arrow's exceptions."""
+"""The exceptions with which pandas, polars and NumPy refuse a value or a type, in addition to Arrow's."""
 
 
 def _in_blocks(kind: str, noun: str, columns: Mapping[str, Column], num_rows: int, *, about: str = "") -> Source:
@@ -190,7 +190,7 @@ def _in_blocks(kind: str, noun: str, columns: Mapping[str, Column], num_rows: in
         )
 
     converter = ValueConverter()
-    for _ in convert(converter, min(FIRST_ROWS, num_rows)):  # finds images, and faults of whole columns
+    for _ in convert(converter, min(FIRST_ROWS, num_rows)):  # detects images, and faults of whole columns
         pass
     read = partial(convert, until=num_rows)
     return object_source(kind, summary, tuple(columns), lambda: read(ValueConverter()), hints=converter.hints())
@@ -202,7 +202,7 @@ def _open_pandas(frame: Any) -> Source:
     names = check_columns(list(frame.columns))
     columns: dict[str, Column] = {}
     about = ""
-    # Without a name, it is mostly the numbers of the rows that a filter or a sample left.
+    # An index without a name usually consists of the row numbers that a filter or a sample left.
     levels = [(name, index.get_level_values(place)) for place, name in enumerate(index.names) if name is not None]
     if len(index) and not levels and not (isinstance(index, pandas.RangeIndex) and index[0] == 0):
         told = f"its index {index[0]!s:.40}..{index[-1]!s:.40}, which has no name, is left out"
@@ -225,7 +225,7 @@ def _open_pandas(frame: Any) -> Source:
 
 
 def _pandas_column(name: str, series: Any) -> Column:
-    """A column of pandas. NaN stays NaN among numbers; among other objects it is null, as in pandas."""
+    """Convert a column of pandas. NaN stays NaN among numbers; among other objects it is null, as in pandas."""
     pa = import_pyarrow()
     dtype = series.dtype
     if str(dtype) == "object":
@@ -250,7 +250,7 @@ def _pandas_column(name: str, series: Any) -> Column:
 
     def values(start: int, stop: int, _: ValueConverter) -> Any:
         with column_errors(name, dtype, *_FAULTS):
-            # from_pandas=False: otherwise Arrow turns NaN into null.
+            # With from_pandas=True, Arrow would turn NaN into null.
             column = pa.array(series.iloc[start:stop], from_pandas=False)
             return plain_column(pa.chunked_array([column]) if isinstance(column, pa.Array) else column)
 
@@ -258,7 +258,7 @@ def _pandas_column(name: str, series: Any) -> Column:
 
 
 def _has_numbers(series: Any) -> bool:
-    """Whether a column of objects holds numbers, so that NaN is one of them and does not mean a missing text."""
+    """Whether a column of objects contains numbers, so that NaN is a number rather than a missing text."""
     kinds = set(map(type, series.array))
     if not kinds <= {float, int, type(None)}:
         return False
@@ -278,7 +278,8 @@ def _polars_column(name: str, series: Any) -> Column:
     if str(series.dtype).startswith("Object"):
         return lambda start, stop, converter: converter.convert(series[start:stop].to_list(), range(start, stop), name)
 
-    panic = sys.modules["polars"].exceptions.PanicException  # not an Exception: a broken invariant of polars
+    # Polars raises it, which is not an Exception, if an invariant is broken
+    panic = sys.modules["polars"].exceptions.PanicException
 
     def values(start: int, stop: int, _: ValueConverter) -> Any:
         with column_errors(name, series.dtype, panic, *_FAULTS):
@@ -293,7 +294,7 @@ def _length_of(name: str, values: Any) -> int:
             f"column {name!r} is a single value, not an array", hint=f"Pass a list for one row: {{{name!r}: [value]}}"
         )
     try:
-        len(values[:0])  # a set has a length and no order
+        len(values[:0])  # a set has a length, but no order
         return len(values)
     except (TypeError, NotImplementedError) as error:
         raise SourceError(
@@ -303,7 +304,7 @@ def _length_of(name: str, values: Any) -> int:
 
 
 def _column_of(name: str, values: Any) -> Column:
-    """An array, a list, or a column of another library."""
+    """Convert an array, a list, or a column of another library."""
     pa = import_pyarrow()
     if is_a(values, "pandas", "Series"):
         return _pandas_column(name, values)
@@ -331,7 +332,7 @@ def _column_of(name: str, values: Any) -> Column:
             if mask.any():
                 raise SourceError(
                     f"column {name!r}: the array of shape {tuple(values.shape)} has masked values, "
-                    "and only whole rows can be null",
+                    "but only whole rows can be null",
                     hint="Fill them first: array.filled(0)",
                     details={"column": name},
                 )
@@ -369,7 +370,7 @@ def _arrow_table(table: Any, noun: str) -> Source:
 
 
 def _arrow_stream(given: Any) -> Source:
-    """A stream, which can be read once: its batches are kept in a temporary file."""
+    """Open a stream. It can be read only once, so its batches are kept in a temporary file."""
     pa = import_pyarrow()
     kind = type(given)
     stream = given if isinstance(given, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(given)
@@ -384,14 +385,14 @@ def _open_arrow_dataset(dataset: Any) -> Source:
     names = check_columns(dataset.schema.names)
 
     def read() -> Iterator[Rows]:
-        # Without read-ahead: by default, Arrow keeps 16 batches of 131,072 rows of 4 files in memory.
+        # Without read-ahead, because Arrow would keep 16 batches of 131,072 rows of 4 files in memory.
         return cut_tables(dataset.to_batches(batch_size=MAX_ROWS, batch_readahead=1, fragment_readahead=1))
 
     return object_source("arrow", describe_table("Arrow dataset", dataset.count_rows(), len(names)), names, read)
 
 
 def cut_tables(tables: Iterable[Any]) -> Iterator[Rows]:
-    """Arrow tables or batches, one after the other, as ``Rows`` of bounded size."""
+    """Cut consecutive Arrow tables or batches into ``Rows`` of bounded size."""
     start = 0
     for table in tables:
         yield from cut_table(table, start)
@@ -399,7 +400,7 @@ def cut_tables(tables: Iterable[Any]) -> Iterator[Rows]:
 
 
 def cut_table(table: Any, start: int) -> Iterator[Rows]:
-    """An Arrow table or batch as ``Rows`` of bounded size; ``start`` is the number of rows before it."""
+    """Cut an Arrow table or batch into ``Rows`` of bounded size. ``start`` is the number of rows before it."""
     pa = import_pyarrow()
     table = plain_table(pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table)
     rows = table.num_rows
@@ -412,7 +413,7 @@ def cut_table(table: Any, start: int) -> Iterator[Rows]:
 
 
 def plain_table(table: Any) -> Any:
-    """A table with the values of dictionary, run-end encoded and extension columns themselves, without metadata."""
+    """Decode the dictionary, run-end encoded and extension columns of a table, and remove its metadata."""
     pa = import_pyarrow()
     names = check_columns(table.column_names)
     columns = []
@@ -424,13 +425,13 @@ def plain_table(table: Any) -> Any:
 
 
 def plain_column(column: Any) -> Any:
-    """A chunked array with the values themselves; see ``plain_table``.
+    """Decode a chunked array; see ``plain_table``.
 
     Raises:
         ArrowNotImplementedError: the column contains a union without types.
     """
     pa = import_pyarrow()
-    if has_union(column.type, are_empty=True):  # Arrow ends the process when it looks for nulls in it
+    if has_union(column.type, are_empty=True):  # Arrow crashes the process when it searches such a column for nulls
         raise pa.ArrowNotImplementedError("a union without types has no values")
     return pa.chunked_array(map(_plain_chunk, column.chunks)) if column.num_chunks else column
 
@@ -460,7 +461,7 @@ def has_union(kind: Any, *, are_empty: bool = False) -> bool:
 
 
 def _fold(chunk: Any, shape: Sequence[int]) -> Any:
-    """Fixed-size lists of all values of a tensor as nested lists of its ``shape``."""
+    """Nest the fixed-size lists of all values of a tensor by its ``shape``."""
     pa = import_pyarrow()
     is_null = chunk.is_null() if chunk.null_count else None
     values = chunk.values.slice(chunk.offset * chunk.type.list_size, len(chunk) * chunk.type.list_size)
@@ -470,7 +471,7 @@ def _fold(chunk: Any, shape: Sequence[int]) -> Any:
 
 
 class TableFile:
-    """Arrow tables in a temporary file, which is deleted with this object, or when the process ends in any way.
+    """Arrow tables in a temporary file, which is deleted with this object, or when the process ends for any reason.
 
     The file is in the folder of the environment variable ``TMPDIR``.
     """
@@ -481,20 +482,20 @@ class TableFile:
         weakref.finalize(self, self._file.close)
 
     def write(self, table: Any) -> int:
-        """Append a table, and return its place. Raises OSError if the disk is full."""
+        """Append a table and return its place. Raises OSError if the disk is full."""
         place = self._file.seek(0, 2)
         with import_pyarrow().ipc.new_stream(self._file, table.schema) as writer:
             writer.write(table)
         return place
 
     def read(self, place: int) -> Any:
-        """The table at a place that ``write`` returned."""
+        """Read the table at a place that ``write`` returned."""
         self._file.seek(place)
         return import_pyarrow().ipc.open_stream(self._file).read_all()
 
 
 class Spool:
-    """Rows from an iterator that can be read once, whose tables are kept in a temporary file to be read again."""
+    """The rows of an iterator that can be read only once; a temporary file keeps their tables for later reads."""
 
     def __init__(self, rows: Iterator[Rows], name: str) -> None:
         self._rows = rows
@@ -503,7 +504,7 @@ class Spool:
         self._kept: list[tuple[int, Rows]] = []
 
     def read(self) -> Iterator[Rows]:
-        """All rows from the first on: those that are kept, then the rest, which are kept as they come."""
+        """Yield all rows: first those in the file, then the rest of the iterator, which is added to the file."""
         for number in itertools.count():
             if number < len(self._kept) and self._file is not None:
                 place, rows_without_table = self._kept[number]

@@ -1,13 +1,12 @@
-"""Opens what Python callers pass to ``catalog.add``: frames, arrays, datasets of other libraries, iterables of rows.
+"""Opens the Python objects that ``catalog.add`` accepts: frames, arrays, datasets of libraries, and iterables of rows.
 
     object -> open_dataset | open_table | open_rows | open_columns -> Source
 
-A library is never imported to find out whether an object is one of its own. Paths and URLs are left to ``detect``.
+A library is never imported to determine whether an object belongs to it. ``detect`` opens paths and URLs.
 
 ``open_rows`` opens objects that yield rows one by one: iterables and functions, map-style datasets of torch, and
 tf.data. A row is a dict; the columns are the keys of all rows, in the order in which they appear. Blocks of rows become
-Arrow tables; an iterator that can be read once is kept in a temporary file (``Spool``) while it is read for the first
-time.
+Arrow tables. An iterator that can be read only once is stored in a temporary file (``Spool``) during the first pass.
 """
 
 from __future__ import annotations
@@ -55,18 +54,18 @@ _KNOWN: Final = (
 
 
 def open_object(given: Any, options: AddOptions | None = None) -> Source | None:
-    """Open an object of Python as a source; None if ``given`` is a path or URL.
+    """Open a Python object as a source. Returns None if ``given`` is a path or URL.
 
-    A dict is a dict of splits if all its values are tables or rows: frames, datasets, dicts, functions, iterators,
-    lists of dicts, paths. It is a dict of columns if all its values are columns: arrays, series, lists of values. A
-    list of dicts next to an array is a column.
+    A dict has splits if all its values are tables or rows: frames, datasets, dicts, functions, iterators, lists of
+    dicts, or paths. It has columns if all its values are arrays, series or lists of values. A list of dicts next to an
+    array is a column.
 
     Args:
         given: the object.
         options: the columns that are requested as text, and the names of splits.
 
     Raises:
-        SourceError: the object is of no known kind, is empty, mixes splits and columns, or fails.
+        SourceError: the object has an unsupported type, is empty, mixes splits and columns, or raises an error.
         NotStoredError: a path in a dict of splits does not exist.
         MissingExtraError: pyarrow is not installed.
 
@@ -86,16 +85,16 @@ def open_object(given: Any, options: AddOptions | None = None) -> Source | None:
 
 
 def _named(source: Source, name: str) -> Source:
-    """``source`` with the name ``name`` of its part, whose errors are those of the object."""
+    """Give the part of ``source`` the name ``name``, and convert the errors of the object."""
     (part,) = source.parts
     return replace(source, parts=[replace(part, name=name, read=partial(_read_named, source.kind, part.read, name))])
 
 
 @contextmanager
 def _foreign_errors(problem: str) -> Iterator[None]:
-    """Exceptions of the object's own code, or of its library, as SourceErrors.
+    """Convert exceptions of the object's own code, or of its library, to SourceErrors.
 
-    Any look at an object may run such code: its length, an attribute, the next batch of a stream.
+    Any access to an object may run such code: its length, an attribute, the next batch of a stream.
     """
     try:
         yield
@@ -103,7 +102,7 @@ def _foreign_errors(problem: str) -> Iterator[None]:
         raise
     except Exception as error:
         text = type(error).__name__
-        with suppress(Exception):  # the text of an exception is code of the caller, too
+        with suppress(Exception):  # the caller's code may also format the text of an exception
             text = f"{text}: {error}".rstrip(": ")
         raise SourceError(f"{problem}: {text}", hint="The traceback shows the line that failed.") from error
 
@@ -118,14 +117,14 @@ def _open(given: Any, texts: Collection[str]) -> Source:
 
 
 def _read_named(kind: str, read: Callable[[], Iterator[Rows]], name: str) -> Iterator[Rows]:
-    """The rows; bad ones are reported with the name of the part, as those of files are."""
+    """Yield the rows. Bad rows are reported with the name of the part, as for files."""
     with _foreign_errors(f"the {kind} data cannot be read"):
         for rows in read():
             yield replace(rows, bad=tuple(replace(row, file=name) for row in rows.bad)) if rows.bad else rows
 
 
 def _open_splits(given: Mapping[str, Any], options: AddOptions) -> Source:
-    """The source of several splits. Tables must have the same columns, in any order."""
+    """Open several splits as a source. Tables must have the same columns, in any order."""
     sources: dict[str, Source] = {}
     tables: dict[str, Sequence[str]] = {}
     for name, value in given.items():
@@ -146,18 +145,18 @@ def _open_splits(given: Mapping[str, Any], options: AddOptions) -> Source:
 
 
 def _splits_of(given: Mapping[Any, Any], options: AddOptions) -> dict[Any, str] | None:
-    """The names of the splits by key, if ``given`` is a dict of splits; None if it is a dict of columns."""
+    """Return the names of the splits by key if ``given`` is a dict of splits, or None if it is a dict of columns."""
     if not given:
         raise SourceError("the dict is empty", hint="Pass {'NAME': ARRAY, ...} or {'train': TABLE, ...}")
     tables = {key for key, value in given.items() if is_table(value)}
     lists = {key for key, value in given.items() if key not in tables and is_rows(value)}
     columns = [key for key in given if key not in tables and key not in lists]
     if (tables or lists) and all(isinstance(given[key], list) and not given[key] for key in columns):
-        columns = []  # splits without rows, which are reported
+        columns = []  # splits without rows are reported later
     if columns and tables:
         table = next(key for key in given if key in tables)
         raise SourceError(
-            f"the dict mixes splits and columns: {table!r} is {_describe(given[table])}, "
+            f"the dict mixes splits and columns: {table!r} is {_describe(given[table])}, but "
             f"{columns[0]!r} is {_describe(given[columns[0]])}",
             hint="Pass {'train': TABLE, 'test': TABLE} for splits, or {'NAME': ARRAY, ...} for columns.",
         )
@@ -168,7 +167,7 @@ def _splits_of(given: Mapping[Any, Any], options: AddOptions) -> dict[Any, str] 
 
 
 def is_table(value: Any) -> bool:
-    """Whether a value of a dict is a table or rows for certain; a list of dicts may be a column, too."""
+    """Whether a value of a dict is certainly a table or rows; a list of dicts may also be a column."""
     if isinstance(value, (str, os.PathLike)):
         return True
     if isinstance(value, (list, tuple, bytes)):
@@ -195,23 +194,23 @@ def _hint(value: Any) -> str:
 
 
 _PAIR: Final = ("input", "label")
-"""The columns of rows that are tuples of two, as the datasets of torchvision and ``as_supervised`` of TFDS yield."""
+"""The columns of rows that are pairs, as in datasets of torchvision, and of TFDS with ``as_supervised``."""
 
 _SAMPLED: Final = 64
-"""The size of one of this number of rows is estimated."""
+"""The size is estimated from one row in this number of rows."""
 
 _ROW_HINT: Final = "Yield one dict for each row, e.g. {'text': 'abc', 'label': 1}"
 
 
 def open_rows(given: Any, texts: Collection[str] = ()) -> Source | None:
-    """Open an object that yields rows; None if ``given`` does not.
+    """Open an object that yields rows. Returns None for other objects.
 
     Args:
         given: the object.
         texts: the columns that are requested as text, in which a dict or list becomes JSON text.
 
     Raises:
-        SourceError: the object yields no rows, or rows that are not dicts or tuples, or it fails.
+        SourceError: the object yields no rows, or rows that are not dicts or tuples, or raises an error.
     """
     reader = _reader_of(given)
     return None if reader is None else reader.open(texts)
@@ -286,14 +285,14 @@ class _ObjectReader:
 
     Attributes:
         kind: the kind of the source.
-        name: what the object is, for messages.
-        rows: starts at the first row.
-        is_once: whether ``rows`` can be read once.
+        name: a description of the object for messages.
+        rows: returns an iterator that starts at the first row.
+        is_once: whether ``rows`` can be read only once.
         num_rows: the number of rows, if it is known.
         class_names: the names of the classes of the dataset.
-        as_dict: makes a dict of a row, or None of a row of another form.
-        form: that form, for messages.
-        count: the number of rows that were read the time before.
+        as_dict: converts a row to a dict, or to None if it has another form.
+        form: the expected form of a row, for messages.
+        count: the number of rows in the previous pass.
         texts: the columns that are requested as text.
     """
 
@@ -309,7 +308,7 @@ class _ObjectReader:
     texts: Collection[str] = ()
 
     def open(self, texts: Collection[str]) -> Source:
-        """Read the first rows, from which the columns follow."""
+        """Read the first rows, which determine the columns."""
         self.texts = texts
         stream = self._numbered(self.rows)
         first = self._first_rows(stream)
@@ -317,7 +316,7 @@ class _ObjectReader:
         self.form, self.as_dict = _form_of(first[0], self.name)
         columns = check_columns(list(self.as_dict(first[0])))
         converter = ValueConverter(self.texts)
-        for _ in self._convert(first, 1, converter):  # finds images
+        for _ in self._convert(first, 1, converter):  # detects images
             pass
         about = self.name if self.num_rows is None else f"{self.name} of {counted(self.num_rows, 'row')}"
         if self.form.startswith("a tuple"):
@@ -356,14 +355,14 @@ class _ObjectReader:
             ) from error
         if self.count is not None and count != self.count:
             raise SourceError(
-                f"the {self.name} yielded {count:,} rows, and {self.count:,} rows the time before",
+                f"the {self.name} yielded {count:,} rows, but {self.count:,} rows in the pass before",
                 hint="Data is read more than once: yield the same rows each time, or pass a generator object.",
                 details={"rows": count, "before": self.count},
             )
         self.count = count
 
     def _first_rows(self, stream: Iterator[Any]) -> list[Any]:
-        """The first block: rows until there are enough of them, or of their bytes."""
+        """Read the first block, which ends at a number of rows or of bytes."""
         result: list[Any] = []
         size = 0
         for row in stream:
@@ -389,7 +388,7 @@ class _ObjectReader:
         return self._blocks(self._numbered(self.rows), ValueConverter(self.texts))
 
     def _convert(self, block: Sequence[Any], start: int, converter: ValueConverter) -> Iterator[Rows]:
-        """A block of rows; its bad rows are left out and reported."""
+        """Convert a block of rows. Bad rows are left out and reported."""
         rows, lines, bad = self._check_rows(block, start)
         if bad:
             yield Rows(table=import_pyarrow().table({}), lines=(), bad=tuple(bad))
@@ -399,8 +398,8 @@ class _ObjectReader:
     def _check_rows(
         self, block: Sequence[Any], start: int
     ) -> tuple[list[Mapping[str, Any]], Sequence[int], list[BadRow]]:
-        """The rows as dicts, their numbers, and reports of the rows that have another form than the first."""
-        if self.form == "a dict" and set(map(type, block)) == {dict} and all(block):  # at the speed of C
+        """Return the rows as dicts, their numbers, and reports of the rows whose form differs from the first row."""
+        if self.form == "a dict" and set(map(type, block)) == {dict} and all(block):  # these loops run in C
             keys = set(itertools.chain.from_iterable(block))
             if all(isinstance(key, str) and is_unicode(key) for key in keys):
                 return list(block), range(start, start + len(block)), []
@@ -425,12 +424,12 @@ class _ObjectReader:
                 continue
             rows.append(row)
             lines.append(line)
-        # A range takes no memory: those of a generator are kept.
+        # A range takes no memory; the numbers of a generator would be kept.
         return rows, lines if bad else range(start, start + len(block)), bad
 
 
 def _take(stream: Iterator[Any], step: int) -> list[Any]:
-    """The next ``step`` rows; fewer if they are much larger than those before, by a sample of them."""
+    """Take the next ``step`` rows, or fewer if a sample shows that they are much larger than the previous rows."""
     result: list[Any] = []
     size = 0
     while len(result) < step and size < 2 * MAX_BYTES:
@@ -443,10 +442,10 @@ def _take(stream: Iterator[Any], step: int) -> list[Any]:
 
 
 def _kept(rows: Iterator[Any]) -> Iterator[Any]:
-    """Yield rows that stay as they are although a generator may fill the same dict or array again for the next one.
+    """Yield rows that do not change, even if a generator reuses the same dict or array for the next row.
 
-    A block is converted after all of its rows were yielded. Dicts and lists are therefore copied; a mutable value is
-    copied if the first two rows share it, so that arrays which are made for each row cost nothing.
+    A block is converted after all of its rows were yielded. Dicts and lists are therefore copied. Another mutable value
+    is copied only if the first two rows share it, so that there is no cost for a new array in each row.
     """
     before: dict[Any, Any] = {}
     shared: set[Any] = set()
@@ -480,7 +479,7 @@ def _is_mutable(value: Any) -> bool:
 
 
 def _form_of(row: Any, name: str) -> tuple[str, Callable[[Any], Any]]:
-    """The form of the rows by the first of them, and how such a row becomes a dict."""
+    """Return the form of the first row, and a function that converts such rows to dicts."""
     kind = type(row)
     if isinstance(row, Mapping):
         return "a dict", lambda row: row

@@ -1,4 +1,4 @@
-"""``AddOptions``: the arguments of ``registry.add`` that say how a source is read, and what becomes of its rows."""
+"""``AddOptions``: the arguments of ``registry.add`` that control how a source is read and how its rows are stored."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ class AddOptions(Description):
     """The options of an addition; ``Catalog.add`` describes each of them.
 
     Attributes:
-        remembered: the names of those that come from the version before.
-        remembered_columns: the columns whose new names come from the version before, so that they may be missing.
-        has_csv_options: False for the ``metadata.csv`` of images: errors then advise none of the options for CSV.
+        remembered: the names of the options that come from the previous version.
+        remembered_columns: the columns whose new names come from the previous version; they may be missing.
+        has_csv_options: False for the ``metadata.csv`` of images. Hints then mention no options for CSV.
 
     Raises:
-        UsageError: ``skip_bad`` or ``num_shards`` is too small, or two columns would get one name.
+        UsageError: ``skip_bad`` or ``num_shards`` is too small, or two columns would get the same name.
     """
 
     kind: str | None = None
@@ -121,7 +121,7 @@ class AddOptions(Description):
         if self.num_shards is not None and self.num_shards < 1:
             raise UsageError(
                 f"num_shards must be 1 or more, not {self.num_shards}",
-                hint="Leave it out to choose it by the size of the data.",
+                hint="Leave it out to choose the number by the size of the data.",
             )
         names = [*(self.rename_columns or {}).values()]
         if len(set(names)) < len(names):
@@ -150,11 +150,14 @@ class AddOptions(Description):
         return wishes
 
     def typed(self) -> frozenset[str]:
-        """The columns whose types are requested. A reader that would split one of them into several leaves it whole."""
+        """The columns whose types are requested. A reader does not split such a column into several."""
         return frozenset(name for name, wish in self.wishes().items() if wish.action != "skip" and not wish.is_inferred)
 
     def stores_paths(self) -> bool:
-        """Whether the names of files are a column: if the version before has it, and by default if there is none."""
+        """Whether the names of files are stored as a column.
+
+        By default, they are if the previous version, if any, stores them.
+        """
         from registry.intake.source import PATH
 
         if self.paths is not None:
@@ -174,22 +177,22 @@ class AddOptions(Description):
         return frozenset(name for name, wish in self.wishes().items() if is_text(wish) and not wish.is_inferred)
 
     def source_config(self) -> str | None:
-        """The config of the source that is read; None if none is named."""
+        """The config of the source to read, or None."""
         return self.config or next(iter(self.rename_configs or ()), None)
 
     def dataset_config(self) -> str | None:
-        """The config of the dataset: another name for that of the source, if there is one. Raises UsageError."""
+        """The config of the dataset, which may have another name than in the source. Raises UsageError."""
         renamed, config = self.rename_configs or {}, self.source_config()
         if renamed and (config not in renamed or len(renamed) > 1):
             raise UsageError(
-                "only the config that is read can be renamed",
+                "only the config that is being read can be renamed",
                 hint=f"Write {spell('rename_configs', {str(config): 'NAME'})}, and add the other configs one by one.",
                 details={"config": config, "renamed": list(renamed)[:100]},
             )
         return renamed.get(config or "", config)
 
     def require_configs(self, kind: str) -> None:
-        """Refuse the name of a config where a source has no configs. Raises UsageError."""
+        """Refuse the name of a config if a source has no configs. Raises UsageError."""
         if self.rename_configs and kind != "hugging_face":
             raise UsageError(
                 f"a source of the kind {kind} has no configs to rename",
@@ -198,22 +201,22 @@ class AddOptions(Description):
             )
 
     def for_source(self) -> AddOptions:
-        """These options with the names that columns have in the source, as readers know them."""
+        """Return these options with the original names of columns in the source, which readers use."""
         names = {new: old for old, new in (self.rename_columns or {}).items()}
         return replace(
             self, features={names.get(name, name): wish for name, wish in self.wishes().items()}, schema=None
         )
 
     def split_names(self, names: Iterable[str], where: str | Mapping[str, Sequence[str]] = "") -> dict[str, str]:
-        """The names of the splits of a source, each with the name that it gets.
+        """Return the new name of each split of a source.
 
         Args:
             names: the names.
-            where: the beginning of the message about a name that is not that of a split, or the files of each split.
+            where: the beginning of the message about an invalid name of a split, or the files of each split.
 
         Raises:
-            SourceError: a name is not that of a split, or two splits get one name.
-            UsageError: a name to be changed is not that of a split of the source.
+            SourceError: the name of a split is invalid, or two splits would get the same name.
+            UsageError: the source lacks a split that is to be renamed.
         """
         from registry.model import check_split_name
 
@@ -247,7 +250,7 @@ class AddOptions(Description):
         return renamed
 
     def refuse_changes(self, *more: str) -> None:
-        """Refuse options, and ``more``, that would change records which stay where they are. Raises UsageError."""
+        """Refuse options, and ``more``, that would change records of files that stay in place. Raises UsageError."""
         if given := self._given((*_CHANGING, *more)):
             raise UsageError(
                 f"files that are read in place cannot be changed by these options: {', '.join(map(spell, given))}",
@@ -256,7 +259,7 @@ class AddOptions(Description):
             )
 
     def require_object(self) -> None:
-        """Refuse options that would have no effect on an object of Python. Raises UsageError."""
+        """Refuse options that would have no effect on a Python object. Raises UsageError."""
         if given := self._given(_OF_PATHS):
             raise UsageError(
                 f"{' and '.join(given)} can be used with paths and URLs only",
@@ -265,16 +268,16 @@ class AddOptions(Description):
             )
 
     def require_records(self, kind: str) -> None:
-        """Refuse a name of records where a source has no choice of them. Raises UsageError."""
+        """Refuse ``records`` if a source of this kind contains only one set of records. Raises UsageError."""
         if self.records is not None and kind not in ("json", "croissant", "hugging_face"):
             raise UsageError(
-                f"{spell('records', self.records)}: a source of the kind {kind} has no choice of records",
+                f"{spell('records', self.records)}: a source of the kind {kind} contains only one set of records",
                 hint="Leave it out.",
                 details={"kind": kind, "records": self.records[:200]},
             )
 
     def require_csv(self, kind: str) -> None:
-        """Refuse options for CSV files where others are read. Raises UsageError."""
+        """Refuse options for CSV files if the source has another kind. Raises UsageError."""
         if kind != "csv" and (given := self._given(_CSV)):
             raise UsageError(
                 f"only CSV files can be read with these options, and the kind of this source is {kind}: "
@@ -284,13 +287,13 @@ class AddOptions(Description):
             )
 
     def with_remembered(self, intake: Mapping[str, Any]) -> AddOptions:
-        """These options, and those of the version before that say how to read a source and split its records.
+        """Return these options with those of the previous version that control how a source is read and split.
 
-        Those that are given decide. A rule of splits that is given replaces all rules, and an empty text forgets them.
-        New names of columns are added to those before.
+        Options of this call take precedence. A rule for splits replaces all earlier rules, and an empty text removes
+        them. New names of columns are added to the earlier ones.
 
         Args:
-            intake: the entry in the metadata of the version before.
+            intake: the entry ``intake`` in the metadata of the previous version.
         """
         options = intake.get("options")
         before: Mapping[str, Any] = options if isinstance(options, Mapping) else {}
@@ -310,17 +313,17 @@ class AddOptions(Description):
         return replace(self, **(result | columns | remembered))
 
     def new_columns(self) -> dict[str, str]:
-        """The names that this call gives to columns, which must exist."""
+        """The columns that this call renames; they must exist."""
         return {old: new for old, new in (self.rename_columns or {}).items() if old not in self.remembered_columns}
 
     def describe(self) -> dict[str, Any]:
-        """What ``with_remembered`` reads: the options that are not empty."""
+        """Describe the options that are not empty, for ``with_remembered`` of the next version."""
         names = self._given(tuple(_REMEMBERED), but=())
         values = {name: getattr(self, name) for name in names if getattr(self, name) != ""}
         return {name: list(value) if name == "nulls" else value for name, value in values.items()}
 
     def _given(self, names: Sequence[str], but: Collection[str] | None = None) -> list[str]:
-        """Those of ``names`` that differ from their default, but not those ``but``, or that are remembered."""
+        """Return the ``names`` of options that differ from their defaults, without ``but`` and remembered options."""
         defaults = {field.name: field.default for field in fields(self)}
         used = [name for name in names if name not in (self.remembered if but is None else but)]
         return [name for name in used if getattr(self, name) not in (defaults[name], [], (), {})]

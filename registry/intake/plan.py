@@ -1,9 +1,9 @@
-"""Decides how a source becomes a dataset before anything is written: its schema, its keys, its name and description.
+"""Plans how a source becomes a dataset before anything is written: its schema, keys, name and description.
 
     Source -> (all rows are read) -> Plan -> staging
 
-The memory of freed arrays is kept while blocks of rows come and go, and returned to the system between the steps of an
-addition, whose next step, or whose workers, would otherwise need other memory in addition.
+While blocks of rows are read, the C library keeps the memory of freed arrays. It is returned to the system between the
+steps of an addition; otherwise the next step, or its workers, would need additional memory.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from registry.shards.arrow_values import import_pyarrow
 from registry.storage.temporary import check_free_space
 
 KEPT_BYTES: Final = 2**30
-"""Text is parsed once if its rows take at most this space in a temporary file, where they are until written."""
+"""Text is parsed only once if its rows fit into this number of bytes of a temporary file."""
 
 MOST_NAMED: Final = 20
 MOST_KEPT: Final = 10_000
-"""The bad rows that a version keeps a list of; beyond, only their number is kept."""
+"""The maximum number of bad rows that a version lists; of further bad rows, only the number is stored."""
 
-_PARSED_KINDS: Final = ("csv", "json")  # the rows of other kinds may be views of files, which may change
+_PARSED_KINDS: Final = ("csv", "json")  # Rows of other kinds may be views of files, which may change.
 
 REQUESTED: Final = "as requested"
 """The reason of a rule that the caller chose."""
@@ -55,7 +55,7 @@ INTAKE: Final = "intake"
 
 @dataclass(slots=True, kw_only=True)
 class BadRows:
-    """The rows and files that cannot be used: how many, and the first of them."""
+    """The number of rows and files that cannot be used, and the first of them."""
 
     allowed: int = 0
     count: int = 0
@@ -70,7 +70,7 @@ class BadRows:
         """Raise an UnusableRowsError that names the first rows, if there are more than allowed.
 
         Args:
-            num_usable: the number of the other rows. If there are none, no hint advises to leave all rows out.
+            num_usable: the number of the other rows. If it is 0, the hint does not suggest leaving out all rows.
             columns: the columns of the schema, whose types may be at fault.
         """
         if self.count <= self.allowed:
@@ -98,7 +98,7 @@ class BadRows:
         )
 
     def _explain_retype(self, columns: Sequence[ColumnSchema]) -> str:
-        """How to change the type of a column at fault, if it is that of the version before."""
+        """Return a hint that changes the type of a column at fault, if the type comes from the previous version."""
         faulty = {row.column for row in self.first}
         before = [column for column in columns if column.name in faulty and AS_BEFORE in column.reason]
         if not before:
@@ -108,7 +108,7 @@ class BadRows:
         return f". To infer all types anew, not as in the version before: {spell('retype', True)}{own}"
 
     def _explain_mixed(self) -> str:
-        """How to keep a column whose values are of several types."""
+        """Return a hint that keeps a column whose values have several types."""
         mixed = (row.column for row in self.first if row.reason == MIXED_LIST)
         column = next((re.split(r"\[\]|/", path)[0] for path in mixed if path), None)
         return "" if column is None else f". To keep the column as text: {spell('features', {column: 'Text'})}"
@@ -134,22 +134,22 @@ class BadRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What will be written.
+    """A dataset that will be written: its source, schema and keys.
 
     Attributes:
         source: where the rows come from.
         schema: the types of the columns.
         rule: where the keys come from.
-        rule_reason: why, for people.
+        rule_reason: the reason for ``rule``, for messages.
         num_rows: the number of usable rows; None if they were not counted.
-        split_by: the column that decides the split, or None.
-        renamed: other names for the splits that it names.
-        holdout: the split that is cut from another, or None.
-        suggested_key: a column that is named like a key and unique, if no key was chosen and all rows were compared.
+        split_by: the column with the names of splits, or None.
+        renamed: new names for these splits.
+        holdout: the split that is taken out of another split, or None.
+        suggested_key: a unique column with a name like that of a key, if no key was chosen and all rows were compared.
         requests: the types that the caller requested, as ``remembered.describe_requests`` writes them.
-        remembered: the options of the version before that were used again.
-        is_first: whether there is no version before.
-        bad: the rows that cannot be used, and how many may be left out.
+        remembered: the options of the previous version that apply again.
+        is_first: whether this is the first version.
+        bad: the rows that cannot be used, and the number that may be left out.
     """
 
     source: Source
@@ -168,7 +168,7 @@ class Plan:
 
     @property
     def may_suggest_key(self) -> bool:
-        """Whether the keys are the content, and nobody asked for that."""
+        """Whether the keys are the content by default, and not by request."""
         return self.rule.kind == "content" and self.rule_reason != REQUESTED
 
     def stored(self) -> FeaturesDict:
@@ -177,22 +177,22 @@ class Plan:
 
     @property
     def path_column(self) -> str:
-        """The column of the names of files; empty if it is not stored."""
+        """The column with the names of files; empty if it is not stored."""
         return self.source.path_column if self.source.path_column in self.stored() else ""
 
     @property
     def new_names(self) -> Mapping[str, str]:
-        """The names that the caller gives to splits that a column names; each must occur."""
+        """The new names of splits in a column; each of these splits must occur."""
         return self.renamed if self.split_by is not None and "rename_splits" not in self.remembered else {}
 
     def shares_key(self, metadata: DatasetMetadata) -> bool:
-        """Whether the version that ``metadata`` describes has the same key column."""
+        """Whether the version with this ``metadata`` has the same key column."""
         earlier = metadata.custom.get(INTAKE)
         before = KeyRule.from_json(earlier.get("key")) if isinstance(earlier, Mapping) else None
         return self.rule.kind == "column" and before is not None and before.columns == self.rule.columns
 
     def metadata(self) -> DatasetMetadata:
-        """The description of the version, with what exports and later versions need to know."""
+        """Return the description of the version, including the facts that exports and later versions need."""
         custom: dict[str, Any] = {
             **self.source.metadata.custom,
             INTAKE: {
@@ -224,30 +224,30 @@ def plan_source(
     earlier: Mapping[str, Any] | None = None,
     progress: ProgressCallback | None = None,
 ) -> Plan:
-    """Decide the schema and the keys of ``source``. Reads every row, unless all types are known without.
+    """Decide the schema and the keys of ``source``. Reads every row, unless all types are already known.
 
     Args:
         source: what to read.
-        options: the requested types, keys and splits, and how many rows may be left out.
-        earlier: the entry ``intake`` in the metadata of the version before, if any.
+        options: the requested types, keys and splits, and the number of rows that may be left out.
+        earlier: the entry ``intake`` in the metadata of the previous version, if any.
         progress: called with a ``Progress``: rows are ``reading``.
 
     Raises:
         SourceError: a part cannot be read, types contradict each other, or there are no rows.
-        UnusableRowsError: more rows cannot be used than ``options`` allow.
-        UsageError: the key or the column of splits does not exist, a type is requested for a column that does not
-            exist, or an option is malformed.
+        UnusableRowsError: more rows are unusable than ``options`` allow.
+        UsageError: the key, the column of splits, or a column with a requested type does not exist, or an option is
+            malformed.
     """
     wishes, key, split_by = options.wishes(), options.key, options.split_by or source.split_by or None
     holdout = None if not options.holdout else Holdout.parse(options.holdout, seed=options.seed)
     _check_key_by(key, options.key_by)
-    if split_by is None:  # a column names its splits only as its rows are read
+    if split_by is None:  # The splits in a column are known only when its rows have been read.
         check_cases([*source.splits, *([] if holdout is None else [holdout.split])])
     keep_freed_memory()
     first = source.first_rows()
     schema = None
     if first is not None:
-        if not source.may_lack_columns and first.table.num_columns:  # before a long read
+        if not source.may_lack_columns and first.table.num_columns:  # check before a long read
             check_wishes(wishes, first.table.schema.names)
         schema = declare_schema(
             first,
@@ -259,13 +259,13 @@ def plan_source(
     candidates = KeyCandidates([name for name, wish in wishes.items() if not wish.is_inferred])
     if schema is None or first is None:
         source, schema, num_rows, has_paths = _read_all(source, options, candidates, progress)
-    else:  # the types of all columns are known: one pass is enough, and rows that do not fit them are unusable
+    else:  # All types are known, so one pass suffices. Rows that do not fit are unusable.
         num_rows, has_paths = None, first.keys is not None
     names = [column.name for column in schema.columns]
     for old, new in options.new_columns().items():
         if new not in (*names, *schema.skipped):
             raise no_column(old, names)
-    if options.dates:  # requested as by --feature, so the next version has them, too
+    if options.dates:  # These count as requested by --feature, so that the next version has them as well.
         is_time = import_pyarrow().types.is_temporal
         made = [timed for timed in schema.columns if timed.is_requested and is_time(timed.arrow_type)]
         times = {one.name: Wish(text=REQUESTED, feature=one.feature) for one in made}
@@ -302,7 +302,7 @@ def plan_source(
         renamed=options.rename_splits or {},
         holdout=holdout,
         is_first=earlier is None,
-        # The second pass reports the same rows again.
+        # The second pass would report the same rows again.
         bad=BadRows(allowed=options.skip_bad),
         requests=describe_requests(wishes, stored_features(schema, split_by), schema.without_values(num_rows))
         | ({"options": given} if (given := options.describe()) else {}),
@@ -320,8 +320,8 @@ def _read_all(
     """Read every row.
 
     Returns:
-        The source, which keeps its rows if they are few; the schema; the number of usable rows; and whether the source
-        names every record.
+        The source, which keeps its rows if they are few; the schema; the number of usable rows; and whether every
+        record has a name in the source.
     """
     bad = BadRows(allowed=options.skip_bad)
     inference = Inference(
@@ -348,7 +348,7 @@ def _read_all(
     if num_rows == 0:
         raise SourceError(
             f"the source has no rows: {list_names([part.name for part in source.parts])}",
-            hint="A version needs a record. Check the path, and what was skipped.",
+            hint="A version needs at least one record. Check the path and the skipped files.",
             details={"kind": source.kind},
         )
     if kept is not None:
@@ -358,7 +358,10 @@ def _read_all(
 
 
 class _KeptRows:
-    """The rows of parts in a temporary file: parsing them again takes several times as long as reading them."""
+    """The rows of parts in a temporary file.
+
+    Parsing them again would take several times as long as reading the file.
+    """
 
     def __init__(self) -> None:
         self._file: TableFile | None = None
@@ -366,7 +369,10 @@ class _KeptRows:
         self._num_bytes = 0
 
     def add(self, number: int, rows: Rows) -> bool:
-        """Keep the next rows of part ``number``. False if space is used up: then all parts have to be read again."""
+        """Keep the next rows of part ``number``.
+
+        Returns False if the space is used up; all parts then have to be read again.
+        """
         self._num_bytes += rows.table.nbytes
         if self._num_bytes > KEPT_BYTES:
             return False
@@ -382,7 +388,7 @@ class _KeptRows:
         return True
 
     def read(self, number: int, part: SourcePart) -> Iterator[Rows]:
-        """The rows of a part: once from the file, which is deleted when all parts are read; later as the part does."""
+        """Read a part from the file, which is deleted once all parts were read, and later from the source."""
         file = self._file
         if file is None or number not in self._rows:
             yield from part.read()
@@ -428,14 +434,14 @@ def _choose_rule(
     if has_paths and options.key_by != "content" and (options.key_by == "path" or not _is_content(earlier, stored)):
         return KeyRule(kind="path"), requested or "the path of a file, or the key in an archive"
     if earlier is not None and _is_content(earlier, stored):
-        # The same columns, also if content keys are requested: the same line then gives the same keys each time.
+        # Also if content keys are requested: the same command then gives the same keys each time.
         known = [column for column in columns if column in stored] if isinstance(columns, list) else []
         return earlier.with_more_columns(known, stored), requested or "the same columns as in the version before"
     return KeyRule(kind="content", columns=tuple(sorted(stored))), requested or "there is no key column"
 
 
 def _is_content(rule: KeyRule | None, stored: Sequence[str]) -> bool:
-    """Whether ``rule`` hashes columns that are all still there."""
+    """Whether ``rule`` hashes columns that all still exist."""
     return rule is not None and rule.kind == "content" and bool(rule.columns) and set(rule.columns) <= set(stored)
 
 
@@ -443,20 +449,21 @@ _MOST_FREED_BYTES: Final = 31 * 2**20  # glibc's limit is 32 MiB
 
 
 def keep_freed_memory() -> None:
-    """Let the C library keep the memory of freed arrays for the next ones: an addition takes a tenth less time.
+    """Let the C library keep the memory of freed arrays for the next ones. An addition then takes a tenth less time.
 
-    Arrays of a few MB come and go for every block of rows. glibc returns their memory to the system each time, until a
-    block is freed that was larger: then it keeps freed memory up to twice that size. Other libraries are not affected.
+    Each block of rows allocates and frees arrays of a few MB. By default, glibc returns their memory to the system each
+    time. Once a larger block was freed, it keeps freed memory up to twice that size. Other C libraries are not
+    affected.
     """
     np.empty(_MOST_FREED_BYTES, np.uint8)
 
 
 def return_freed_memory() -> None:
-    """Return freed memory of pyarrow and of glibc to the system, in a few milliseconds: often more than 100 MB.
+    """Return the freed memory of pyarrow and glibc, often more than 100 MB, to the system. Takes a few milliseconds.
 
-    glibc keeps it for each thread that has ever needed memory, readers and writers among them.
+    glibc keeps freed memory for each thread that has ever allocated any, including readers and writers.
     """
     import_pyarrow().default_memory_pool().release_unused()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries do not have it
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries lack this function
     if trim is not None:
         trim(0)

@@ -1,4 +1,4 @@
-"""Converts Python values to Arrow columns: those of rows that are dicts, parsed JSON, and columns of objects.
+"""Converts Python values to Arrow columns: values of rows that are dicts, of parsed JSON, and of columns of objects.
 
     rows or columns -> ``convert_block`` -> ``Rows`` whose columns have one type each, and rows that cannot be stored
 
@@ -60,14 +60,14 @@ KINDS: Final = frozenset(EXACT.values()) | frozenset(NUMPY_KINDS.values()) | {"a
 
 
 MAX_DEPTH: Final = 64
-"""Most objects and lists inside each other, the row included."""
+"""The maximum depth of nested objects and lists, including the row."""
 
 MIXED_LIST: Final = "a list mixes values of incompatible types"
 
 
 def estimate_bytes(value: Any, depth: int = 0) -> int:
-    """Roughly how much memory a value takes as an Arrow value, without converting it."""
-    if depth > MAX_DEPTH:  # a list may contain itself; the conversion refuses it
+    """Estimate the memory of a value in Arrow without converting it, in bytes."""
+    if depth > MAX_DEPTH:  # a list may contain itself, which the conversion refuses later
         return 8
     if isinstance(value, (bytes, bytearray, str)):
         return len(value) + 4
@@ -84,7 +84,7 @@ def estimate_bytes(value: Any, depth: int = 0) -> int:
 
 
 def plain_values(values: Sequence[Any]) -> Sequence[Any]:
-    """The values, with tensors as NumPy arrays, arrays of shape () as scalars, and every missing value as None."""
+    """Return the values with tensors as NumPy arrays, arrays of shape () as scalars, and missing values as None."""
     foreign = {kind for kind in set(map(type, values)) if kind not in EXACT and not issubclass(kind, np.generic)}
     if all(kind.__name__ == "NoneType" for kind in foreign):
         return values
@@ -96,7 +96,7 @@ def _plain(value: Any) -> Any:
     if kind.__name__ in _MISSING:
         return None
     if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
-        return value.tolist()  # with None where it is masked
+        return value.tolist()  # masked values become None
     if isinstance(value, np.ndarray):
         return value if value.ndim else value[()]
     if hasattr(kind, "__dataclass_fields__"):
@@ -115,7 +115,7 @@ def _plain(value: Any) -> Any:
 
 
 def is_storable(dtype: np.dtype[Any]) -> bool:
-    """Whether Arrow has a type for a dtype without Python objects; it has none for long double."""
+    """Whether Arrow has a type for a dtype without Python objects. There is no type for long double."""
     return dtype.kind in NUMPY_KINDS and not (dtype.kind == "f" and dtype.itemsize > 8)
 
 
@@ -124,7 +124,7 @@ def _is_image(kind: type) -> bool:
 
 
 def kind_of(kind: type) -> str | None:
-    """The kind of the values of a type; None for missing values. Other types are their own kind."""
+    """Return the kind of the values of a type, or None for missing values. Other types are their own kind."""
     exact = EXACT.get(kind)
     if exact is not None:
         return exact
@@ -143,12 +143,12 @@ def kind_of(kind: type) -> str | None:
     for known in (bool, int, float, str, bytes, dt.datetime, dt.date, dt.timedelta, list, tuple):
         if issubclass(kind, known):
             return EXACT[known]
-    name = kind.__name__  # that of array.array is the name of a kind
+    name = kind.__name__  # the type code of array.array is the name of a kind
     return name if name not in KINDS else f"{kind.__module__}.{name}"
 
 
 MAX_SHOWN: Final = 40
-"""The most characters of a value that a message shows."""
+"""The maximum number of characters of a value in a message."""
 
 _Numbers: TypeAlias = "Sequence[int] | npt.NDArray[Any]"
 _NUMBERS: Final = frozenset({"int", "float"})
@@ -159,7 +159,7 @@ _UNIT: Final = {"Y": "D", "M": "D", "W": "D", "D": "D", "h": "s", "m": "s", "s":
 
 
 class BadValue(NamedTuple):
-    """A value that cannot be stored: its row, the path of its column, and what is wrong."""
+    """A value that cannot be stored: its row, the path of its column, and the reason."""
 
     row: int
     path: str
@@ -167,7 +167,7 @@ class BadValue(NamedTuple):
 
 
 class BadValuesError(Exception):
-    """Some values of a block cannot be stored; the caller leaves their rows out and converts the others."""
+    """Some values of a block cannot be stored. The caller leaves out their rows and converts the others."""
 
     def __init__(self, bad: Sequence[BadValue]) -> None:
         super().__init__(f"{len(bad)} values cannot be stored")
@@ -196,7 +196,7 @@ def convert_block(
     lines: Sequence[int],
     keys: Sequence[str] | None = None,
 ) -> Iterator[Rows]:
-    """Yield rows start..stop, each ``Rows`` with one type for each column.
+    """Yield rows start..stop (stop excluded) as ``Rows`` in which each column has a single type.
 
     Args:
         columns: the columns.
@@ -254,7 +254,7 @@ def make_table(columns: Mapping[str, Any], num_rows: int) -> Any:
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Column]:
-    """The columns of rows that are dicts, for ``convert_block``; a missing key is null."""
+    """Return the columns of rows that are dicts, for ``convert_block``. A missing key is null."""
 
     def column(name: str) -> Column:
         return lambda start, stop, converter: converter.convert(
@@ -286,7 +286,7 @@ class ValueConverter:
         self.images: dict[str, Image] = {}
 
     def hints(self) -> dict[str, Feature]:
-        """The features of the columns that hold images or lists of images."""
+        """Return the features of the columns of images or lists of images."""
         features: dict[str, Feature] = {}
         for path, image in self.images.items():
             name = path.rstrip("[]")
@@ -297,12 +297,12 @@ class ValueConverter:
         return features
 
     def convert(self, values: Sequence[Any], rows: _Numbers, path: str, depth: int = 1) -> Any:
-        """A column as a ``pyarrow.Array``; None and the missing values of pandas are null.
+        """Convert a column to a ``pyarrow.Array``. None and the missing values of pandas become null.
 
         Args:
             values: the values.
             rows: the row of each value, for faults.
-            path: the name of the column; inside of it, ``column/key`` and ``column[]``.
+            path: the name of the column, or for nested values, a path such as ``column/key`` or ``column[]``.
             depth: the number of dicts and lists around the values, the row included.
 
         Raises:
@@ -344,7 +344,7 @@ class ValueConverter:
         return "float" if "float" in kinds else str(*kinds)
 
     def _convert_plain(self, values: Sequence[Any], rows: _Numbers, path: str, kind: str) -> Any:
-        """Numbers, text, bytes and times."""
+        """Convert numbers, text, bytes and times."""
         types = set(map(type, values))
         if kind in ("datetime64", "timedelta64"):
             try:
@@ -352,7 +352,7 @@ class ValueConverter:
             except self._faults:
                 return self._find_bad(values, rows, path, None)
         if len(types) == 1 and issubclass(dtype := types.copy().pop(), np.generic) and kind in ("bool", "int", "float"):
-            return self._arrow.array(np.array(values, dtype))  # in one call, and with the dtype of its values
+            return self._arrow.array(np.array(values, dtype))  # converts all in one call, and keeps the dtype
         if kind == "float" and int in types:  # as float64, if that changes no integer
             _refuse(values, rows, path, _too_large)
             if any(isinstance(value, int) and float(value) != value for value in values):
@@ -370,7 +370,7 @@ class ValueConverter:
             return self._find_bad(values, rows, path, wanted)
 
     def _type_of(self, types: set[type], kind: str) -> Any:
-        """The Arrow type for values of a kind; None lets Arrow choose, such as the digits of a Decimal."""
+        """Return the Arrow type for values of a kind. None lets Arrow choose, for example the digits of a Decimal."""
         pa = self._arrow
         if kind in ("int", "float"):
             if len(types) == 1 and issubclass(one := types.copy().pop(), np.generic):
@@ -400,10 +400,10 @@ class ValueConverter:
             return None
 
         _refuse(values, rows, path, problem)
-        raise MixedValuesError(path)  # each fits, and together they do not
+        raise MixedValuesError(path)  # each value fits, but they have no common type
 
     def _convert_datetimes(self, values: Sequence[Any], rows: _Numbers, path: str) -> Any:
-        """Times, in microseconds (nanoseconds from pandas), with the time zone of the first."""
+        """Convert times to microseconds (nanoseconds from pandas), with the time zone of the first."""
         present = [value for value in values if value is not None]
         if len({value.tzinfo is None for value in present}) > 1:
             raise MixedValuesError(path)
@@ -416,7 +416,7 @@ class ValueConverter:
             return self._find_bad(values, rows, path, wanted)
 
     def _convert_images(self, values: Sequence[Any], rows: _Numbers, path: str) -> Any:
-        """Pillow images, as the bytes of PNG or JPEG files."""
+        """Convert Pillow images to the bytes of PNG or JPEG files."""
         if "/" in path:
             reason = "images in dicts are not supported; give them a column of their own"
             _refuse(values, rows, path, reason)
@@ -457,7 +457,7 @@ class ValueConverter:
         return self._lists(lengths, inner, [value is None for value in values])
 
     def _convert_arrays(self, values: Sequence[Any], rows: _Numbers, path: str, depth: int) -> Any:
-        """NumPy arrays: fixed-size lists if all have one shape, otherwise lists."""
+        """Convert NumPy arrays to fixed-size lists if all have the same shape, otherwise to lists."""
         first = next(value for value in values if value is not None)
         if any(value is not None and (value.dtype != first.dtype or value.ndim != first.ndim) for value in values):
             raise MixedValuesError(path)
@@ -476,7 +476,7 @@ class ValueConverter:
             return _refuse(values, rows, path, reason)
 
     def _stack(self, values: Sequence[Any], first: npt.NDArray[Any]) -> Any:
-        """Arrays of one dtype and number of dimensions, in one Arrow array."""
+        """Stack arrays of one dtype and number of dimensions in an Arrow array."""
         shapes = {value.shape for value in values if value is not None}
         if len(shapes) == 1 and 0 not in first.shape:
             is_null = np.array([value is None for value in values])
@@ -504,7 +504,7 @@ class ValueConverter:
 
 
 def _json_text(value: Any) -> Any:
-    """A value that is not text as JSON text; unchanged if JSON cannot hold it."""
+    """Convert a value that is not text to JSON text. A value that JSON cannot represent is unchanged."""
     if not isinstance(value, (dict, list, tuple, bool, int, float)):
         return value
     try:
@@ -514,12 +514,12 @@ def _json_text(value: Any) -> Any:
 
 
 def array_column(array: npt.NDArray[Any], *, mask: npt.NDArray[Any] | None = None) -> Any:
-    """An array whose first axis is the rows, as a ``pyarrow.Array``; further axes become fixed-size lists.
+    """Convert an array, whose first axis is the rows, to a ``pyarrow.Array``. Further axes become fixed-size lists.
 
     Args:
         array: numbers, booleans, text, bytes or times; an array without Python objects. NumPy drops the NULs at the
             end of text and bytes.
-        mask: which rows are null.
+        mask: True for rows that are null.
 
     Raises:
         ValueError: Arrow has no type for the dtype.
@@ -534,7 +534,7 @@ def array_column(array: npt.NDArray[Any], *, mask: npt.NDArray[Any] | None = Non
         raise ValueError("Arrow has no such type")
     if array.dtype.kind == "U" and array.dtype.itemsize and (_characters(array) > _LAST).any():
         raise ValueError("a value is not text: it has a number above that of the last character")
-    if array.ndim == 1 and array.dtype.kind in "SU":  # Arrow would end each value at its first NUL
+    if array.ndim == 1 and array.dtype.kind in "SU":  # Arrow would cut each value at its first NUL
         return pa.array(array.astype(object), pa.binary() if array.dtype.kind == "S" else pa.string(), mask=mask)
     if array.ndim == 1:
         return pa.array(native(array), mask=mask)
@@ -549,17 +549,17 @@ def _characters(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """An array in a dtype that Arrow has: the byte order of this machine, and a unit of time that Arrow knows.
+    """Convert an array to a dtype of Arrow: with the byte order of this machine, and a supported unit of time.
 
     Raises:
-        ValueError: the unit does not hold a time, or the time has no unit.
+        ValueError: a time does not fit into the unit, or the dtype has no unit.
     """
     dtype = array.dtype
     if dtype.kind in "mM":
         unit = _UNIT.get(np.datetime_data(dtype)[0], "ns")
         unit = "s" if unit == "D" and dtype.kind == "m" else unit
         converted = array.astype(f"{dtype.kind}8[{unit}]", copy=False)
-        # Beyond the range of the unit, NumPy wraps around, and it cuts picoseconds.
+        # NumPy wraps around beyond the range of the unit, and truncates picoseconds.
         if converted is not array and (converted.astype(dtype).view(np.int64) != array.view(np.int64)).any():
             raise ValueError(f"a time does not fit into 64 bits of the unit {unit}")
         return converted
@@ -567,7 +567,7 @@ def native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _times(values: Iterable[Any]) -> npt.NDArray[Any]:
-    """datetime64 or timedelta64 values in one array; None becomes NaT, which Arrow reads as null."""
+    """Put datetime64 or timedelta64 values into one array. None becomes NaT, which Arrow reads as null."""
     known = [value for value in values if value is not None]
     array = np.array(known)
     place = iter(native(array))
@@ -575,7 +575,7 @@ def _times(values: Iterable[Any]) -> npt.NDArray[Any]:
 
 
 def _zone_of(value: dt.datetime) -> str:
-    """The name of the zone as Arrow writes it, or ``+02:00`` for an offset."""
+    """Return the name of the zone in Arrow's notation, or ``+02:00`` for an offset."""
     name = getattr(value.tzinfo, "key", None) or getattr(value.tzinfo, "zone", None)
     offset = value.utcoffset()
     if name is not None or offset is None:
@@ -587,7 +587,7 @@ def _zone_of(value: dt.datetime) -> str:
 
 
 def _refuse(values: Sequence[Any], rows: _Numbers, path: str, problem: str | Callable[[Any], str | None]) -> None:
-    """Raise BadValuesError for the values, other than None, that have a problem."""
+    """Raise BadValuesError for the values, other than None, for which there is a problem."""
     bad = []
     for row, value in zip(rows, values, strict=True):
         reason = None if value is None else problem if isinstance(problem, str) else problem(value)
@@ -598,7 +598,7 @@ def _refuse(values: Sequence[Any], rows: _Numbers, path: str, problem: str | Cal
 
 
 def _too_large(value: Any) -> str | None:
-    """What is wrong with an integer that needs more than 64 bits."""
+    """Describe the fault of an integer that needs more than 64 bits."""
     if not isinstance(value, int) or -(2**63) <= value < 2**64:
         return None
     return f"{_show(value)} cannot be stored: it does not fit into 64 bits"

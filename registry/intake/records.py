@@ -2,20 +2,20 @@
 
     Rows -> converted to the schema -> records (tf.train.Example) and keys -> Encoded
 
-``staging`` sends every ``Rows`` of every part here, and sorts what comes back.
+``staging`` passes every ``Rows`` of every part to this module, and sorts the resulting records.
 
-A key is the value of a column, the path of a file, or a hash of the content. It decides where a record is stored, as in
-a build: records are sorted by ``md5(split || key)``. It also decides the split in a holdout. Keys are stable, so that
-rows that are added later leave the other records where they are.
+A key is the value of a column, the path of a file, or a hash of the content. As in a build, it determines the place of
+a record: records are sorted by ``md5(split || key)``. It also determines whether a record belongs to a holdout. Keys
+are stable, so that rows that are added later do not move the other records.
 
-A content key is the md5 of the record, which is also its sort key, because it is a hash already. Identical records get
-``-1``, ``-2`` ... at its end, and are sorted by the md5 of that. The columns that are hashed are recorded with the
-version: a later version that adds a column hashes the same columns, and keeps the order.
+A content key is the md5 of the record. Since it is already a hash, it is also the sort key. The keys of identical
+records end with ``-1``, ``-2`` ..., and these records are sorted by the md5 of that key. The hashed columns are
+recorded with the version: a later version that adds a column hashes the same columns, and keeps the order.
 
-Without a key column, a corrected cell makes another record. The key is chosen with the first version, because another
-one stores the records in another order; so ``KeyCandidates`` finds the column that could be the key: one that is named
-like a key, is unique and has no null. It watches the rows while they are read for another purpose, and names a column
-only if all of its values were compared.
+Without a key column, a record with a corrected cell counts as a different record. The key should be chosen for the
+first version, because changing the key changes the order of the records. ``KeyCandidates`` therefore finds a column
+that could be the key: its name is like that of a key, and its values are unique and never null. It observes the rows
+while they are read for another purpose, and suggests a column only if all of its values were compared.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ KeyKind: TypeAlias = Literal["column", "path", "content"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRule:
-    """Where the keys of the records come from.
+    """The origin of the keys of the records.
 
     Attributes:
         kind: ``column``, ``path`` or ``content``.
-        columns: the key column, or the columns whose content is hashed; for ``path``, the column that has it, or empty.
-        ties: for content keys, the columns of earlier versions that had more than ``columns``, oldest first. Records
-            with equal ``columns`` are ordered by these columns before the others, as in those versions.
+        columns: the key column, or the columns whose content is hashed; for ``path``, the column of paths, or empty.
+        ties: for content keys, the columns of each earlier version that had more columns than ``columns``, oldest
+            first. Records with equal ``columns`` are ordered by these columns before the others, as in those versions.
     """
 
     kind: KeyKind
@@ -65,13 +65,13 @@ class KeyRule:
     ties: tuple[tuple[str, ...], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The rule as it is stored with the version."""
+        """Return the rule in the form that is stored with the version."""
         ties = {"ties": [list(tie) for tie in self.ties]} if self.ties else {}
         return {"kind": self.kind, "columns": list(self.columns), **ties}
 
     @classmethod
     def from_json(cls, stored: object) -> KeyRule | None:
-        """Read a rule that an earlier version stored; None if there is none, or it is malformed."""
+        """Read a rule that an earlier version stored. Returns None if it is missing or malformed."""
         if not isinstance(stored, Mapping):
             return None
         kind, columns = stored.get("kind"), stored.get("columns")
@@ -85,7 +85,7 @@ class KeyRule:
         return cls(kind=kind, columns=tuple(columns), ties=tuple(map(tuple, ties)))
 
     def with_more_columns(self, before: Sequence[str], stored: Sequence[str]) -> KeyRule:
-        """The rule of a version that stores the columns ``stored``; the version before had the columns ``before``.
+        """Return the rule of a version with the columns ``stored``, if the previous version had the columns ``before``.
 
         >>> rule = KeyRule(kind="content", columns=("a",)).with_more_columns(["a"], ["a", "b"])
         >>> rule.ties, rule.with_more_columns(["a", "b"], ["a", "b", "c"]).ties
@@ -107,12 +107,12 @@ class KeyRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdout:
-    """A split that is cut from another by the hash of the key, so that each record stays on its side.
+    """A split that is taken out of another by the hash of the key, so that later versions do not move records.
 
     Attributes:
         split: the name of the new split.
         fraction: its share of the records, above 0 and below 1.
-        seed: another seed gives another cut.
+        seed: a different seed selects different records.
 
     >>> Holdout.parse("test=10%", seed=7)
     Holdout(split='test', fraction=0.1, seed=7)
@@ -140,7 +140,7 @@ class Holdout:
         return cls(split=match[1], fraction=float(match[2]) / 100, seed=seed)
 
     def takes(self, key: str) -> bool:
-        """Whether the record with this key belongs to the new split. Depends on the key and the seed only."""
+        """Whether the record with this key belongs to the new split. This depends only on the key and the seed."""
         digest = hash_key(f"holdout-{self.seed}/", key)
         return int.from_bytes(digest[:8], "big") / 2**64 < self.fraction
 
@@ -185,14 +185,14 @@ class Occurrences:
 
 
 def _find(known: Hashes, hashes: Hashes) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
-    """Where each hash is in ``known``, which is sorted and not empty, and whether it is there."""
+    """Return the position of each hash in ``known``, which is sorted and not empty, and whether it occurs there."""
     places = np.searchsorted(known, hashes)
     places[places == len(known)] = 0
     return places, known[places] == hashes
 
 
 def _ranks(groups: npt.NDArray[np.intp], num_groups: int) -> npt.NDArray[np.int64]:
-    """For each item, the number of earlier items of its group."""
+    """Return the number of earlier items of the same group for each item."""
     if num_groups == len(groups):
         return np.zeros(len(groups), np.int64)
     order = np.argsort(groups, kind="stable")
@@ -205,12 +205,12 @@ def _ranks(groups: npt.NDArray[np.intp], num_groups: int) -> npt.NDArray[np.int6
 
 
 def first_words(hashes: SortKeys) -> Hashes:
-    """The first 8 bytes of each hash as a number, shape (n,)."""
+    """Return the first 8 bytes of each hash as a number, shape (n,)."""
     return hashes.view(">u8")[:, 0].astype(np.uint64)
 
 
 def content_keys(hashes: SortKeys) -> list[str]:
-    """The key of each record that occurs for the first time: its md5 in hexadecimal digits.
+    """Return the key of each record that occurs for the first time: its md5 in hexadecimal digits.
 
     >>> content_keys(np.array([[10] * 16], np.uint8))
     ['0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a']
@@ -220,7 +220,7 @@ def content_keys(hashes: SortKeys) -> list[str]:
 
 
 def sort_keys_of_repeated(hashes: SortKeys, occurrences: Sequence[int]) -> SortKeys:
-    """The sort keys of records that occurred before: the md5 of their keys, such as ``0a…0a-1``.
+    """Return the sort keys of records that occurred before: the md5 of their keys, such as ``0a…0a-1``.
 
     A record that occurs for the first time has its own md5 as sort key.
     """
@@ -229,7 +229,7 @@ def sort_keys_of_repeated(hashes: SortKeys, occurrences: Sequence[int]) -> SortK
 
 
 MOST_ROWS: Final = 1_000_000
-"""Of a source with more rows, nothing is claimed. Each column takes 8 bytes for a row, twice as much for a moment."""
+"""No key is suggested for a source with more rows. Each column takes 8 bytes per row, and briefly twice as much."""
 
 _MOST_COLUMNS: Final = 4
 _WORDS: Final = (
@@ -252,11 +252,11 @@ _JOINED: Final = ("filename", "filepath")
 
 
 class KeyCandidates:
-    """Watches the rows of a source.
+    """Finds a column that could be the key, from the rows of a source.
 
     Args:
-        is_excluded: the columns that the caller chose a type for. Their stored values may be equal where those of the
-            source differ: ``7`` and ``07``.
+        is_excluded: the columns whose types the caller requested. Different values of the source, such as ``7`` and
+            ``07``, may be stored as equal values there.
 
     >>> import pyarrow as pa
     >>> seen = KeyCandidates()
@@ -287,24 +287,24 @@ class KeyCandidates:
                 del self._columns[name]
 
     def find(self, stored: Collection[str]) -> str | None:
-        """The unique column that reads most like a key, of those that are ``stored``; None if there is none."""
+        """Return the unique column among ``stored`` whose name is most like that of a key, or None."""
         if self._num_rows < 2:
             return None
         return min((name for name in self._columns or () if name in stored), key=_sort_key, default=None)
 
 
 def describe_candidate(name: str, *, is_first: bool) -> str:
-    """The advice to use the column ``name`` as the key; ``is_first`` if no version is published yet.
+    """Suggest the column ``name`` as the key. ``is_first`` means that no version is published yet.
 
     >>> describe_candidate("sale_id", is_first=False)
     "`sale_id` is unique: with `key='sale_id'` a diff shows corrected cells as changes. It moves every record once."
     """
-    when = "Decide now; later it moves every record." if is_first else "It moves every record once."
+    when = "Decide now: changing the key later moves every record." if is_first else "It moves every record once."
     return f"`{name}` is unique: with `{spell('key', name)}` a diff shows corrected cells as changes. {when}"
 
 
 def _rank(name: str) -> int | None:
-    """How much a name reads like that of a key, 0 the most; None if it does not."""
+    """Rank a name by its similarity to the name of a key: 0 is the most similar, None is not similar."""
     words = [word for word in re.split(r"[^a-z0-9]+", fold_name(name)) if word]
     if not words:
         return None
@@ -322,9 +322,9 @@ def _sort_key(name: str) -> tuple[int, int, str]:
 
 
 def _hashes(table: Any, name: str) -> Hashes | None:
-    """A hash of each value of a column; None if it has a null or is neither of integers nor of text."""
+    """Hash each value of a column. Returns None if a value is null, or is neither an integer nor text."""
     pa = import_pyarrow()
-    if table.schema.get_field_index(name) < 0:  # missing, or there are several of this name
+    if table.schema.get_field_index(name) < 0:  # the column is missing, or its name occurs several times
         return None
     column = table.column(name)
     if column.null_count:
@@ -336,7 +336,7 @@ def _hashes(table: Any, name: str) -> Hashes | None:
     elif pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         (flat,) = TableBlock(pa.table({"text": column}), FeaturesDict({"text": "str"})).flat_blocks()
         (texts,) = flat.columns.values()
-        # An empty text is a null of a table in text; as a key it names nothing.
+        # An empty text may be a null in a table of text, and is useless as a key.
         if isinstance(texts, BytesColumn) and texts.sizes.all():
             hashes = hash_items(flat.data, texts.starts, texts.sizes)[0]
     return hashes
@@ -357,12 +357,12 @@ class Keyed:
 
     Attributes:
         frames: the serialized examples, framed as a shard stores them.
-        sort_keys: the sort key of each; for content keys, that of a record which did not occur before.
-        keys: the key of each for errors; None for content keys, which are never used twice.
-        lines: the line of each in its file.
+        sort_keys: the sort key of each record; for content keys, the sort key of its first occurrence.
+        keys: the key of each record for errors; None for content keys, which are never repeated.
+        lines: the line of each record in its file.
         contents: if only some columns are hashed for the key, the first 8 bytes of the md5 of the columns in each of
             ``KeyRule.ties``, then of the whole record, shape (ties + 1, n); else None.
-        marks: a number for each record, which is that of equal records of other splits; None to take ``record_marks``.
+        marks: a number for each record, the same for equal records of other splits; None for that of ``record_marks``.
     """
 
     frames: Frames
@@ -375,7 +375,7 @@ class Keyed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoded:
-    """The records of a chunk by split, and the rows that could not be used."""
+    """The records of a chunk by split, and its unusable rows."""
 
     by_split: Mapping[str, Keyed]
     bad: tuple[BadRow, ...]
@@ -388,11 +388,11 @@ class ChunkEncoder:
     Attributes:
         schema: the types of the columns.
         rule: where keys come from.
-        split_by: the column that decides the split, which is not stored; or None.
+        split_by: the column with the names of splits, which is not stored, or None.
         holdout: the split that is cut from another, or None.
         held_from: that other split.
         renamed: other names for splits that a column names.
-        path_column: the column of paths, in which equal records of two splits may differ; or empty.
+        path_column: the column of paths, in which equal records of two splits may differ, or empty.
     """
 
     schema: Schema
@@ -431,14 +431,14 @@ class ChunkEncoder:
         return Encoded(by_split=by_split, bad=tuple(sorted(rows.bad, key=lambda row: row.line or 0)))
 
     def _must_have(self) -> dict[str, str]:
-        """The columns that must not be null, and why."""
+        """The columns that must not be null, and the fault if they are."""
         needed = {self.rule.columns[0]: "the key is null"} if self.rule.kind == "column" else {}
         return needed if self.split_by is None else {**needed, self.split_by: "the split is null"}
 
     def _keys(
         self, rows: Rows, records: Sequence[bytes], features: FeaturesDict
     ) -> tuple[Sequence[str] | SortKeys, Hashes | None]:
-        """Keys as text, or the md5 of the hashed columns; and the hashes that order records of the same key."""
+        """Return keys as text, or the md5 of the hashed columns, and the hashes that order records of the same key."""
         if self.rule.kind == "column":
             return _texts(rows.table.column(self.rule.columns[0])), None
         if self.rule.kind == "path":
@@ -454,14 +454,14 @@ class ChunkEncoder:
         return result[0], np.stack([first_words(hashes) for hashes in (*result[1:], hash_contents(records))])
 
     def _marks(self, rows: Rows, features: FeaturesDict) -> Hashes | None:
-        """The marks of records without their paths."""
+        """Return the marks of records without their paths."""
         others = FeaturesDict({name: feature for name, feature in features.items() if name != self.path_column})
         if len(others) == len(features) or not others:
             return None
         return first_words(hash_contents(TableBlock(rows.table.select(list(others)), others).records()))
 
     def _destinations(self, rows: Rows, split: str, keys: Sequence[str] | SortKeys) -> dict[str, Sequence[int] | None]:
-        """The places of the rows of each split; None for all."""
+        """Return the places of the rows of each split; None for all rows."""
         if not rows.table.num_rows:
             return {}
         holdout = self.holdout
@@ -470,12 +470,12 @@ class ChunkEncoder:
         names = [split] * len(keys) if self.split_by is None else self._split_names(rows, self.split_by)
         if self.split_by is not None and holdout is not None and holdout.split in names:
             raise SourceError(
-                f"column {self.split_by!r} names the split {holdout.split!r}, which the holdout would add to",
+                f"the column {self.split_by!r} already has a split {holdout.split!r}, like the holdout",
                 hint=f"Choose another name, or leave out {spell('holdout')}.",
                 details={"split": holdout.split},
             )
         result: dict[str, list[int]] = {}
-        # Content keys without their number: identical records stay together.
+        # Content keys have no number here, so that identical records stay together.
         stable = content_keys(keys) if isinstance(keys, np.ndarray) else keys
         for place, name in enumerate(names):
             is_held = holdout is not None and name == self.held_from and holdout.takes(stable[place])
@@ -483,7 +483,7 @@ class ChunkEncoder:
         return dict(result)
 
     def _split_names(self, rows: Rows, column: str) -> list[str]:
-        """The values of the column that decides the split; the names of classes, not their numbers."""
+        """Return the values of the column of splits; for a ClassLabel, the names of classes."""
         feature = self.schema.features()[column]
         names = _texts(rows.table.column(column))
         names = [feature.int2str(int(name)) for name in names] if isinstance(feature, ClassLabel) else names
@@ -512,13 +512,13 @@ def _chosen(values: Sequence[Any], places: Sequence[int] | None) -> Sequence[Any
 
 
 def stored_features(schema: Schema, split_by: str | None) -> FeaturesDict:
-    """The features of the records: all columns but the one that decides the split."""
+    """Return the features of the records: all columns except for the column of splits."""
     features = schema.features()
     return FeaturesDict({name: feature for name, feature in features.items() if name != split_by})
 
 
 def _texts(column: pa.ChunkedArray) -> list[str]:
-    """The values of a column as text: keys and names of splits."""
+    """Convert the values of a column, which are keys or names of splits, to text."""
     values: list[Any] = column.to_pylist()
     return [value if isinstance(value, str) else _text(value) for value in values]
 

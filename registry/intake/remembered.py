@@ -1,10 +1,10 @@
-"""The version before is the schema of the next addition: its types, its classes, and the columns that were left out.
+"""The previous version is the schema of the next addition: its types, its classes, and the columns that were left out.
 
     --feature when=date32 --feature label=ClassLabel   ->   {"requested": ["label", "when"]} in the version's metadata
 
-The types themselves are those of its features. Values are converted to requested types; they must have the others
-already. Classes keep their numbers, and new ones follow them. ``ClassValues`` collects the values of a column that
-becomes a ClassLabel on request, and decides the order of its classes.
+The types themselves are those of its features. Values are converted to types that were requested; inferred types must
+match without a conversion. Classes keep their numbers, and new classes follow them. ``ClassValues`` collects the values
+of a column that becomes a ClassLabel on request, and decides the order of its classes.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from registry.intake.values import Place, quote, show_place
 from registry.shards.arrow_values import import_pyarrow
 
 MAX_CLASSES: Final = 10_000
-"""Most classes that are collected. More of them are hardly classes, and all names are kept in memory."""
+"""The maximum number of classes. More distinct values are hardly classes, and all names are kept in memory."""
 
 MAX_NAME: Final = 1_000
-"""Most characters of the name of a class."""
+"""The maximum number of characters in the name of a class."""
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
 BOOLEANS: Final = ("false", "true")
@@ -51,8 +51,8 @@ class ClassValues:
     """The distinct texts of a column.
 
     Attributes:
-        names: the first place of each text; at most ``MAX_CLASSES`` and one more.
-        not_utf8: the first place of a block with text that is not UTF-8.
+        names: the first place of each text, for at most ``MAX_CLASSES + 1`` texts.
+        not_utf8: the place of the first block with text that is not UTF-8.
     """
 
     names: dict[str, Place] = field(default_factory=dict)
@@ -80,13 +80,13 @@ class ClassValues:
     def decide(
         self, column: str, types: ValueTypes, *, is_text: bool, before: ClassLabel | None = None
     ) -> tuple[ClassLabel, str]:
-        """The label, and why its classes have this order.
+        """Return the label, and the reason for the order of its classes.
 
         Args:
             column: the name of the column, for errors.
             types: the types of its values.
             is_text: whether texts of integers are the numbers of classes.
-            before: the label of the version before, whose classes keep their numbers.
+            before: the label of the previous version, whose classes keep their numbers.
 
         Raises:
             SourceError: the values cannot be classes.
@@ -118,7 +118,7 @@ class ClassValues:
         return self._decide_names(column)
 
     def _continue(self, column: str, types: ValueTypes, before: ClassLabel, *, is_text: bool) -> tuple[ClassLabel, str]:
-        """The label of the version before, with the classes that are new."""
+        """Return the label of the previous version, extended by the new classes."""
         kinds = {name for name, seen in types.seen.items() if seen.has_values}
         if not kinds:
             return before, AS_BEFORE
@@ -156,17 +156,19 @@ class ClassValues:
 def continue_classes(
     column: str, before: ClassLabel, label: ClassLabel, reason: str, *, is_by_name: bool
 ) -> tuple[ClassLabel, str]:
-    """The classes of the version before, followed by the new ones of ``label``, and why they have this order.
+    """Append the new classes of ``label`` to those of the previous version.
+
+    Returns them, and the reason for their order.
 
     Args:
         column: the name of the column, for errors.
-        before: the label of the version before.
-        label: that of the values.
-        reason: why ``label`` has its order.
+        before: the label of the previous version.
+        label: the label of the values.
+        reason: the reason for the order of ``label``.
         is_by_name: whether the values are the names of classes, and not their numbers in ``label``.
 
     Raises:
-        SourceError: the classes of the version before have other numbers in ``label``.
+        SourceError: classes of the previous version have other numbers in ``label``.
     """
     if before.names is not None and label.names is not None:
         known = set(before.names)
@@ -212,11 +214,11 @@ AS_BEFORE: Final = "as in the version before"
 def describe_requests(
     wishes: Mapping[str, Wish], stored: FeaturesDict, without_values: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The entries of ``custom["intake"]`` that say what was requested.
+    """Return the entries of ``custom["intake"]`` that record the requested types.
 
-    ``requested`` types are those of ``stored``, except that a list may be ``null_as_empty``. The types of columns that
-    are ``absent`` are written as in a schema file. Columns ``without_values`` have only nulls, so that the first values
-    decide their types.
+    ``requested`` types are those of ``stored``, except that a list may be ``null_as_empty``. The types of ``absent``
+    columns are written as in a schema file. Columns ``without_values`` have only nulls; the first values will decide
+    their types.
     """
     requested = {name: wish for name, wish in sorted(wishes.items()) if wish.action != "skip" and not wish.is_inferred}
     lists = [name for name in requested if requested[name].optional and not isinstance(stored.get(name), Scalar)]
@@ -232,7 +234,7 @@ def describe_requests(
 
 def _write_wish(wish: Wish) -> Any:
     feature = wish.classes or wish.feature
-    if feature is None:  # classes, of which no value is known
+    if feature is None:  # classes without any known value
         return wish.text
     kind = arrow_type_of(feature) if wish.arrow_type is None else wish.arrow_type
     optional = bool(wish.optional)
@@ -240,10 +242,10 @@ def _write_wish(wish: Wish) -> Any:
 
 
 def remembered_wishes(features: FeaturesDict, custom: Mapping[str, Any]) -> dict[str, Wish]:
-    """The types of the version before, by column.
+    """Return the types of the previous version, by column.
 
     Args:
-        features: the features of the version before.
+        features: the features of the previous version.
         custom: its custom metadata: ``intake``, and ``arrow_types`` with the types of times.
     """
     entry = custom.get("intake")
@@ -283,8 +285,8 @@ def remembered_wishes(features: FeaturesDict, custom: Mapping[str, Any]) -> dict
 def keep_types(before: Feature, known: Any, feature: Feature, kind: Any) -> tuple[Feature, Any]:
     """The feature and the Arrow type of a column with the types of the version before.
 
-    A nullable field of objects in lists that no object has any more is kept: it is null in all of them, and exports to
-    JSON lines leave such a key out.
+    A nullable field of objects in lists is kept even if no object has it any more: it is null in all objects, and
+    exports to JSON lines omit the key.
 
     Args:
         before: its feature in the version before.
@@ -292,7 +294,7 @@ def keep_types(before: Feature, known: Any, feature: Feature, kind: Any) -> tupl
         feature: the feature that its values have now. Its fields that are new are kept.
         kind: their Arrow type.
     """
-    if is_nullable(kind):  # else a null is a fault of its row
+    if is_nullable(kind):  # otherwise a null makes its row unusable
         feature, kind = feature.feature, kind.value_type  # type: ignore[attr-defined]  # a Sequence
     if is_nullable(known) and isinstance(before, SequenceFeature):
         inner, value = keep_types(before.feature, known.value_type, feature, kind)
@@ -345,7 +347,7 @@ def _list_type(inner: Any, sizes: Sequence[int | None]) -> Any:
 
 
 def _is_word(word: Any) -> bool:
-    """Whether an entry of the Arrow types is not that of decimals, which are text."""
+    """Whether an entry of the Arrow types is not the type of decimals, which are stored as text."""
     return isinstance(word, str) and not word.startswith("decimal")
 
 

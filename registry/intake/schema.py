@@ -46,7 +46,7 @@ class Schema:
         return FeaturesDict({column.name: column.feature for column in self.columns})
 
     def arrow_types(self) -> dict[str, str]:
-        """The types that the features do not tell, so that an export can restore them.
+        """The Arrow types that an export restores, because the features do not show them.
 
         By the path of the feature: the type of times; ``bytes`` for bytes that may be null; and the type of decimals,
         which are stored as text. For example ``{"when": "timestamp[us, tz=UTC]", "price": "decimal128(10, 2)"}``.
@@ -59,7 +59,7 @@ class Schema:
         }
 
     def without_values(self, num_rows: int | None) -> list[str]:
-        """The columns whose type is not known, because they are null in all of ``num_rows`` rows."""
+        """Return the columns whose type is unknown, because they are null in all of ``num_rows`` rows."""
         return [
             column.name
             for column in self.columns
@@ -67,18 +67,18 @@ class Schema:
         ]
 
     def nullable_paths(self) -> list[str]:
-        """The paths inside of lists at which a list of none or one stores a value that may be null."""
+        """The paths inside of lists at which a list of zero or one element stores a value that may be null."""
         return [path for column in self.columns for path in nullable_paths(column.name, column.arrow_type)]
 
     def convert(self, part_name: str, rows: Rows) -> Rows:
-        """``rows`` with the columns of this schema, in its order and of its types.
+        """Convert ``rows`` to the columns of this schema, in its order and with its types.
 
         Args:
-            part_name: the name of the part, for the rows that do not fit.
+            part_name: the name of the part, to report rows that do not fit.
             rows: rows of the source.
 
         Returns:
-            The rows whose values fit. The others are in ``bad``, after the rows that were there.
+            The rows whose values fit. The others are appended to ``bad``.
 
         Raises:
             SourceError: the rows have a column that is not in the schema.
@@ -106,16 +106,17 @@ _EXPECTED: Final = (
     "expected a type such as int64, or a mapping with the key fields, list, nullable, names, num_classes or json"
 )
 _MOST_NAMES: Final = 12
-"""Most names of classes that are written on one line."""
+"""The maximum number of names of classes on one line."""
 
 _COMMENT: Final = "The types of columns: registry add SOURCE --schema FILE\nA type that ends with ? may be null."
 
 
 def read_schema_file(path: str | Path) -> Mapping[str, Wish]:
-    """The types in a schema file, by column.
+    """Read the types in a schema file, by column.
 
     Raises:
-        SourceError: the file cannot be read, is not strict YAML, or holds an invalid type; the message names the line.
+        SourceError: the file cannot be read, is not strict YAML, or contains an invalid type; the message names the
+            line.
         MissingExtraError: pyarrow is not installed.
     """
     try:
@@ -130,14 +131,14 @@ def read_schema_file(path: str | Path) -> Mapping[str, Wish]:
 
 
 def parse_schema_file(data: bytes, source: str) -> Mapping[str, Wish]:
-    """The types in the text of a schema file, by column.
+    """Parse the types in the text of a schema file, by column.
 
     Args:
         data: the text.
         source: the name of the file, for errors.
 
     Raises:
-        SourceError: the text is not strict YAML, or holds an invalid type; the message names the line.
+        SourceError: the text is not strict YAML, or contains an invalid type; the message names the line.
         MissingExtraError: pyarrow is not installed.
     """
     try:
@@ -152,10 +153,10 @@ def parse_schema_file(data: bytes, source: str) -> Mapping[str, Wish]:
 
 
 def read_type(value: Any, column: str, source: str) -> Wish:
-    """The type of ``column`` that ``write_type`` wrote.
+    """Read a type of ``column`` that ``write_type`` wrote.
 
     Raises:
-        SourceError: it is not a type; the message names ``source``.
+        SourceError: the value is not a type; the message names ``source``.
     """
     return _SchemaReader(source, {})._column(value, column)
 
@@ -171,7 +172,7 @@ def write_schema_file(schema: Schema, stream: TextIO) -> None:
 
 
 def describe_type(column: ColumnSchema) -> str:
-    """The type of a column for people: the word that ``parse_feature`` reads, if there is one.
+    """Describe the type of a column for messages, if possible by the word that ``parse_feature`` reads.
 
     >>> from registry.features import Text
     >>> from registry.shards.arrow_values import import_pyarrow
@@ -197,8 +198,8 @@ def _describe(written: Any) -> str:
 
 
 def write_type(feature: Feature, kind: Any, *, null_as_empty: bool = False) -> Any:
-    """A feature as a word if one describes it, otherwise as a mapping. ``read_type`` reads both."""
-    if import_pyarrow().types.is_null(kind):  # of TFDS, for records that are not converted
+    """Write a feature as a word if there is a suitable word, otherwise as a mapping. ``read_type`` reads both."""
+    if import_pyarrow().types.is_null(kind):  # a feature of TFDS, for records that are not converted
         return {"json": json.loads(features_to_json(FeaturesDict({"x": feature})))["featuresDict"]["features"]["x"]}
     if is_nullable(kind):
         return {"nullable": write_type(feature.feature, kind.value_type)}  # type: ignore[attr-defined]  # a Sequence
@@ -222,7 +223,7 @@ def write_type(feature: Feature, kind: Any, *, null_as_empty: bool = False) -> A
 
 
 def _word(feature: Feature, kind: Any) -> str | None:
-    """The word that ``parse_feature`` reads as ``feature``; None if there is none."""
+    """Return the word that ``parse_feature`` reads as ``feature``, or None."""
     sizes: list[str] = []
     inner = feature
     while is_list(kind):
@@ -257,7 +258,7 @@ def _quote_name(name: str) -> str:
 
 
 class _SchemaReader:
-    """Reads the values of one file; ``lines`` are the lines of their key paths."""
+    """Reads the values of a schema file. ``lines`` has the line of each key path."""
 
     def __init__(self, source: str, lines: Mapping[str, int]) -> None:
         self._source = source
@@ -282,7 +283,7 @@ class _SchemaReader:
         return wish if wish.action == "skip" else replace(wish, optional=bool(wish.optional))
 
     def _nested(self, value: Any, path: str) -> tuple[Feature, Any]:
-        """A feature and its Arrow type; None if the type depends on the data."""
+        """Return a feature and its Arrow type, which is None if it depends on the data."""
         if isinstance(value, str):
             wish = self._parse(value, path)
             if wish.feature is None:

@@ -1,7 +1,7 @@
 """The values between the readers of sources and the pipeline: ``Source``, its ``SourcePart``s, and their ``Rows``.
 
-``detect`` makes a ``Source`` from what the caller gave, by the reader of its kind (``csv``, ``images`` ...). The
-pipeline reads every part: once to infer the schema, and once to write records.
+``detect`` opens the caller's data as a ``Source``, with the reader of its kind (``csv``, ``images`` ...). The pipeline
+reads every part twice: to infer the schema, and to write records.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 MAX_ROWS: Final = 16_384
 MAX_BYTES: Final = 8 * 2**20
-"""A reader ends a ``Rows`` at whichever comes first, so that memory is bounded; a single row may be larger."""
+"""A reader ends a ``Rows`` at the first of these limits, so that memory is bounded. A single row may be larger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadRow:
-    """A row, or a whole file, that cannot be used.
+    """A row or a whole file that cannot be used.
 
     Attributes:
         file: name of the file, relative to the source.
         line: the line in the file, from 1, or the number of the row if the format has no lines; None: the whole file.
         column: the column at fault, or None.
-        reason: what is wrong, such as ``"expected 5 values, found 4"``.
+        reason: the fault, such as ``"expected 5 values, found 4"``.
     """
 
     file: str
@@ -50,7 +50,7 @@ class BadRow:
 
 
 class BadFileError(Exception):
-    """The content of a file cannot be used. Its text is the reason, and becomes that of a ``BadRow``."""
+    """The content of a file cannot be used. The text of the error becomes the reason of a ``BadRow``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,14 +58,14 @@ class Rows:
     """Consecutive rows of a part.
 
     Attributes:
-        table: the columns, all rows of them usable. A type may differ between the ``Rows`` of a source: ``null``, or
-            ``int64`` before a ``double``; see ``inference``. If ``Source.may_lack_columns`` is False, every ``Rows`` of
-            a source has the same column names.
-        lines: for each row its line in the file, from 1; for formats without lines, the number of the row.
-        keys: for each row a key that is stable and unique in the split, such as the path of its file; None if rows have
-            none: then the key is a column, or comes from the content.
+        table: the columns of the usable rows. The type of a column may differ between the ``Rows`` of a source, such as
+            ``null``, or ``int64`` before a ``double``; see ``inference``. If ``Source.may_lack_columns`` is False,
+            every ``Rows`` of a source has the same column names.
+        lines: the line of each row in the file, from 1; for formats without lines, the number of the row.
+        keys: a key of each row that is stable and unique in the split, such as the path of its file. None if rows have
+            no keys; the key is then a column, or a hash of the content.
         bad: rows that are left out of ``table``.
-        are_files: whether each row is a file, which its key names.
+        are_files: whether each row is a file with the key as its name.
     """
 
     table: pa.Table
@@ -75,7 +75,10 @@ class Rows:
     are_files: bool = False
 
     def without(self, part_name: str, faults: Mapping[int, tuple[str | None, str]]) -> Rows:
-        """The rows that can be used; ``faults`` are the columns and the reasons of the others, which follow ``bad``."""
+        """Return the usable rows.
+
+        ``faults`` has the columns and reasons of the others, which are appended to ``bad``.
+        """
         if not faults:
             return self
         good = [row for row in range(self.table.num_rows) if row not in faults]
@@ -88,7 +91,7 @@ class Rows:
         )
 
     def _bad_row(self, part_name: str, row: int, column: str | None, reason: str) -> BadRow:
-        """A row by its own name if it is a file, else by its line in the part."""
+        """Report a row by its own name if it is a file, otherwise by its line in the part."""
         if self.are_files and self.keys is not None:
             return BadRow(file=self.keys[row], line=None, column=column, reason=reason)
         return BadRow(file=part_name, line=int(self.lines[row]), column=column, reason=reason)
@@ -96,12 +99,12 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcePart:
-    """A piece of a source that is read from its beginning to its end, any number of times, always with the same rows.
+    """A piece of a source, which can be read from start to end repeatedly, with the same rows each time.
 
     Attributes:
         split: the split of its rows.
-        name: its name for people: a file, relative to the source.
-        read: reads it. Raises SourceError if the part as a whole cannot be read.
+        name: its name in messages, which is that of a file relative to the source.
+        read: yields its rows. Raises SourceError if the part as a whole cannot be read.
     """
 
     split: str
@@ -109,27 +112,27 @@ class SourcePart:
     read: Callable[[], Iterator[Rows]]
 
     def mapped(self, change: Callable[[Rows], Rows]) -> SourcePart:
-        """This part, with ``change`` of all of its ``Rows``."""
+        """Return this part with ``change`` applied to all of its ``Rows``."""
         return replace(self, read=lambda: map(change, self.read()))
 
 
 PATH: Final = "path"
-"""The column of the names of files."""
+"""The name of the column with the names of files."""
 
 Role: TypeAlias = Literal["records", "metadata", "skipped"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileUse:
-    """What happened to a file, or to the files of one folder.
+    """The use of a file, or of the files of a folder.
 
     Attributes:
         name: the file or folder, relative to the source.
         role: ``records``, ``metadata`` or ``skipped``.
-        reason: why it was skipped, or what the metadata is for; empty for records.
+        reason: the reason why it was skipped, or the purpose of the metadata; empty for records.
         split: the split of its records.
         num_files: the number of files.
-        num_bytes: their size.
+        num_bytes: their total size.
     """
 
     name: str
@@ -142,24 +145,24 @@ class FileUse:
 
 MAX_FILES: Final = 20
 MAX_FOLDERS: Final = 100
-"""Files are listed by folder if there are more files; folders by their parents if there are more folders."""
+"""If there are more files, they are listed by folder; if there are more folders, they are listed by parent."""
 
 
 def account_for(
     files: Iterable[tuple[str, int]], role: Role, *, reason: str = "", split: str | None = None
 ) -> tuple[FileUse, ...]:
-    """The uses of files that share role, reason and split, sorted by name.
+    """Return the uses of files with the same role, reason and split, sorted by name.
 
     Args:
         files: names, relative to the source, and sizes in bytes.
-        role: what happened to them.
-        reason: why they were skipped, or what the metadata is for.
+        role: their role; see ``FileUse``.
+        reason: the reason why they were skipped, or the purpose of the metadata.
         split: the split of their records.
 
     >>> [(use.name, use.num_files) for use in account_for(((f"cat/{n}.png", 9) for n in range(2000)), "records")]
     [('cat', 2000)]
     """
-    # Sums for each folder, and the files themselves as long as they are few: a source may have a million.
+    # Keep sums for each folder, and the files themselves only while they are few: a source may have a million.
     few: list[tuple[str, int]] = []
     sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
     for name, num_bytes in files:
@@ -189,7 +192,7 @@ def account_for(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Something that was downloaded: recorded with the version as a source."""
+    """A downloaded file or list of files, which is recorded with the version as a source."""
 
     url: str
     num_bytes: int
@@ -198,27 +201,27 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What a caller gave, opened.
+    """The opened data of a caller.
 
     Attributes:
         kind: the kind that was detected or forced, such as ``csv``.
-        summary: what was found, for people: "3 CSV files (comma, UTF-8, with a header)".
+        summary: a description for messages, such as "3 CSV files (comma, UTF-8, with a header)".
         parts: the pieces, by split in order of the splits, then by name.
-        columns: the names of the columns of an object of Python, if all rows have them; else empty.
-        hints: features that the source itself defines, by column: classes from folders, an Image for image files.
-            Inference takes them as they are.
+        columns: the names of the columns of a Python object, if all rows have them; otherwise empty.
+        hints: features that the source itself defines, by column, such as classes from folders, or an Image for image
+            files. Inference does not change them.
         is_text: whether values are text whose types have to be inferred, as in a CSV.
-        may_lack_columns: whether columns, and the fields of structs, may be missing in some ``Rows``: then all their
-            values in these rows are null. The columns of JSON are known only after the last row; their order is that in
-            which they first appear.
-        path_column: the column that has the keys of the rows, which are names of files; empty if none has.
-        split_by: the column that decides the split, unless the caller names another; empty if none does.
-        is_typed: whether ``hints`` has every column, in order, and no value is null. The schema is then known without
-            reading a row.
-        files: the account of every file.
+        may_lack_columns: whether columns, and fields of structs, may be missing in some ``Rows``, which means that
+            their values are null. The columns of JSON are known only after the last row, and are ordered by their first
+            occurrence.
+        path_column: the column of the keys of the rows, which are names of files, or empty.
+        split_by: the column with the names of splits, unless the caller names another, or empty.
+        is_typed: whether ``hints`` has every column, in order, and no value is null. The schema is then known before
+            any row is read.
+        files: the use of every file.
         metadata: description, license and so on, from a dataset card or a Croissant file.
         origins: what was downloaded.
-        split_reason: why the splits are what they are, for people: "from the names of folders".
+        split_reason: the origin of the splits for messages, such as "from the names of folders".
     """
 
     kind: str
@@ -242,11 +245,11 @@ class Source:
         return tuple(dict.fromkeys(part.split for part in self.parts))
 
     def first_rows(self) -> Rows | None:
-        """The first rows; None if no part has any."""
+        """Return the first rows, or None if all parts are empty."""
         return next((rows for part in self.parts for rows in part.read()), None)
 
     def with_split_names(self, names: Mapping[str, str]) -> Source:
-        """This source with the name in ``names`` for each split."""
+        """Return this source with its splits renamed by ``names``."""
         return replace(
             self,
             parts=[replace(part, split=names[part.split]) for part in self.parts],
@@ -254,9 +257,10 @@ class Source:
         )
 
     def with_column_names(self, names: Mapping[str, str], *, must_exist: Collection[str]) -> Source:
-        """This source with other names for the columns in ``names``.
+        """Return this source with its columns renamed by ``names``.
 
-        Reading it raises UsageError if a column of ``must_exist`` is missing, SourceError if two columns get one name.
+        Reading it raises UsageError if a column of ``must_exist`` is missing, and SourceError if two columns get the
+        same name.
         """
         from registry.interop.dataset_card import HUGGING_FACE
 
@@ -266,7 +270,7 @@ class Source:
         special = {**names, "": ""}  # a column may have no name, and then no name means no column
         keys, custom = self.metadata.supervised_keys, self.metadata.custom
         kept = custom.get(HUGGING_FACE)
-        if isinstance(kept, Mapping):  # the features of columns that these do not tell
+        if isinstance(kept, Mapping):  # features of columns that cannot be derived from their types
             custom = {**custom, HUGGING_FACE: {names.get(name, name): feature for name, feature in kept.items()}}
         return replace(
             self,
@@ -305,7 +309,7 @@ def _rename_columns(names: Mapping[str, str], must_exist: Collection[str], rows:
 
 
 def no_column(name: str, columns: Sequence[str]) -> UsageError:
-    """The error for a column that is to be renamed and does not exist."""
+    """Make the error for a missing column that is to be renamed."""
     return UsageError(
         f"the source has no column {name!r:.200} to rename",
         hint=suggest(name, columns, have="The columns are:", most=20),
@@ -318,12 +322,13 @@ class Files:
     """The files of a source that are not hidden.
 
     Attributes:
-        store: where they are stored: a folder of this machine, as remote files are downloaded first.
+        store: a local folder, because remote files are downloaded first.
         names: their names in ``store``, sorted.
         sizes: their sizes in bytes, in the same order.
-        location: path or URL that the caller gave, for messages.
-        skipped: files that no reader sees: hidden ones, leftovers of systems, and links that lead out of the folder.
-        origins: what was downloaded to get them.
+        location: the caller's path or URL, for messages.
+        skipped: files that no reader receives: hidden files, leftovers of operating systems, and links that lead out of
+            the folder.
+        origins: the downloads that they come from.
     """
 
     store: Store
@@ -334,25 +339,25 @@ class Files:
     origins: tuple[Origin, ...] = ()
 
     def size_of(self, name: str) -> int:
-        """The size of a file. A million names need no dict, because they are sorted."""
+        """Return the size of a file. Because names are sorted, a million of them need no dict."""
         place = bisect_left(self.names, name)
         if place == len(self.names) or self.names[place] != name:
             raise AssertionError(f"expected one of the files of {self.location}, found {name!r}")
         return self.sizes[place]
 
     def only(self, names: Sequence[str]) -> Files:
-        """Some of the files; ``names`` are sorted."""
+        """Return some of the files. ``names`` must be sorted."""
         return replace(self, names=names, sizes=list(map(self.size_of, names)), skipped=())
 
     def uses(
         self, names: Iterable[str], role: Role, *, reason: str = "", split: str | None = None
     ) -> tuple[FileUse, ...]:
-        """The uses of files that share role, reason and split; see ``account_for``."""
+        """Return the uses of files with the same role, reason and split; see ``account_for``."""
         return account_for(((name, self.size_of(name)) for name in names), role, reason=reason, split=split)
 
 
 def root_of(store: Store) -> Path:
-    """The folder of the store of a source. Remote files are downloaded first, so it is always local."""
+    """Return the folder of the store of a source, which is always local, because remote files are downloaded first."""
     if store.local_root is None:
         raise AssertionError(f"expected a local store, found {store!r}")
     return store.local_root

@@ -6,9 +6,9 @@
     split=test/a.parquet, year=2022/split=extra/a.parquet         ->  test, extra
     photo of a train.jpg, pretrained.csv, train-test-diff.csv     ->  no split
 
-If no name contains the word of a split, all files are the split ``train``. If only some do, that is an error, because
-training and test data would be mixed, or files would be left out. The words are those of Hugging Face's ``datasets``,
-which also finds them between spaces and so cuts sentences into splits.
+If no name contains the word of a split, all files are the split ``train``. It is an error if only some names do,
+because training and test data would be mixed, or files would be left out. The words are those of Hugging Face's
+``datasets``, except that words between spaces do not count: a sentence as a file name is not a split.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ _WORDS: Final = {
     **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
 }
 SPLIT_FOLDER: Final = "split="
-"""The beginning of the name of a folder that names a split, as in ``split=test/year=2022/a.parquet``."""
+"""The prefix of a folder that names a split, as in ``split=test/year=2022/a.parquet``."""
 
 _ORDER: Final = tuple(dict.fromkeys(_WORDS.values()))
-_WORD: Final = re.compile(rf"({'|'.join(_WORDS)})[0-9]*", re.IGNORECASE)  # digits: COCO has train2017 and val2017
+# Digits, because COCO has train2017 and val2017.
+_WORD: Final = re.compile(rf"({'|'.join(_WORDS)})[0-9]*", re.IGNORECASE)
 _SEPARATOR: Final = re.compile(r"[._-]")
 _SENTENCE_SEPARATOR: Final = re.compile(r"[._]")  # in "a bullet-train.csv" the hyphen is part of a word
-_COUNT: Final = re.compile(r"[0-9]*|of|[0-9a-f]{8,}", re.IGNORECASE)  # the rest of "train-00000-of-00002-5f0a9c31"
+_COUNT: Final = re.compile(r"[0-9]*|of|[0-9a-f]{8,}", re.IGNORECASE)  # The end of "train-00000-of-00002-5f0a9c31".
 _NAMED_SHARD: Final = re.compile(r"(?:.*/)?([A-Za-z][A-Za-z0-9_]*)-[0-9]{5,}-of-[0-9]{5,}[-.][^/]*")
 _COMPRESSED: Final = frozenset({"bz2", "gz", "xz", "zip", "zst"})
 
@@ -50,7 +51,7 @@ class NamedSplits:
     Attributes:
         files: the names of each split, sorted. Without globs the splits are in the order train, validation, test;
             with globs, in the order of the globs.
-        reason: where the splits come from, for people.
+        reason: the origin of the splits, for messages.
         unmatched: names that no glob matches, sorted; empty without globs.
     """
 
@@ -69,25 +70,25 @@ def find_splits(names: Sequence[str], options: AddOptions, *, folders_only: bool
     >>> find_splits(["split=a.b/x.csv"], AddOptions(rename_splits={"a.b": "ab"})).files
     {'ab': ['split=a.b/x.csv']}
 
-    A folder counts if it is named ``split=NAME``, if its whole name is the word of a split, or if it is next to a
-    folder with the same name but for the word (``train_images`` next to ``test_images``). The outermost such folder
-    decides. Otherwise the name of the file counts, if one of its parts between ``.``, ``_`` and ``-`` is such a word,
-    and only numbers and the extension follow. If other parts follow (``test_en.jsonl``), the word counts only if other
-    names contain a split, too: ``test_scores.csv`` alone may be the scores of a test. A name with the words of two
-    splits is not in any. Next to files of such splits, ``extra-00000-of-00002.parquet`` is a shard of the split
-    ``extra``.
+    A folder names a split if it is called ``split=NAME``, if its whole name is the word of a split, or if the name of a
+    folder next to it differs only in this word (``train_images`` next to ``test_images``). The outermost such folder
+    decides. If there is none, the name of the file decides: one of its parts between ``.``, ``_`` and ``-`` must be
+    such a word, followed only by numbers and the extension. If other parts follow (``test_en.jsonl``), the word counts
+    only if other names also contain a split: ``test_scores.csv`` alone may be the scores of a test. A name with the
+    words of two splits belongs to no split. Next to files of such splits, ``extra-00000-of-00002.parquet`` is a shard
+    of the split ``extra``.
 
     Args:
         names: names of the files that contain records, joined by ``/``.
-        options: the glob of each split, or none to derive splits from the names, and other names for splits. ``*`` also
-            matches ``/``, and the name of a folder matches all files in it.
-        folders_only: whether names of files are ignored. To be set if each file is a record: a picture named
-            ``test.png`` is a picture.
+        options: the glob of each split, or no globs to derive splits from the names, and new names for splits. ``*``
+            also matches ``/``, and the name of a folder matches all files in it.
+        folders_only: whether the names of files are ignored, because each file is a record: a picture named
+            ``test.png`` is not a split.
 
     Raises:
         SourceError: only some names contain the word of a split, two globs match the same file, or a glob matches no
             file.
-        UsageError: the name of a split is invalid, or ``options`` rename a split that is not there.
+        UsageError: the name of a split is invalid, or ``options`` rename a split that does not exist.
     """
     result = _match_globs(sorted(names), options.splits) if options.splits else _find(names, folders_only=folders_only)
     if options.split_by:  # a column names the splits
@@ -97,7 +98,7 @@ def find_splits(names: Sequence[str], options: AddOptions, *, folders_only: bool
 
 
 def _find(names: Sequence[str], *, folders_only: bool) -> NamedSplits:
-    """The splits by the names of folders and files."""
+    """Find the splits by the names of folders and files."""
     folders = _splits_of_folders({name.rpartition("/")[0] for name in names})
     found: dict[str, str] = {}
     weak: dict[str, str] = {}
@@ -142,7 +143,7 @@ def names_split(folder: str) -> bool:
 
 
 def without_split(name: str) -> str:
-    """The name of a file without folders, extension, the word of a split, and the number of a shard.
+    """Remove folders, the extension, the word of a split, and the number of a shard from the name of a file.
 
     >>> without_split("a/x_train.npy"), without_split("emb-test-00000-of-00002.npy"), without_split("train.npy")
     ('x', 'emb', '')
@@ -155,14 +156,14 @@ def without_split(name: str) -> str:
 
 
 def check_cases(names: Iterable[str], *, column: str | None = None) -> None:
-    """Check that no two splits differ only in case: where case does not count, their shards are the same files.
+    """Check that no two splits differ only in case; on some file systems, their shards would be the same files.
 
     Args:
         names: the names of all splits.
-        column: the column that names them, if one does.
+        column: the column with these names, if any.
 
     Raises:
-        SourceError: two do; names both.
+        SourceError: two names differ only in case.
     """
     seen: dict[str, str] = {}
     for name in names:
@@ -177,7 +178,7 @@ def check_cases(names: Iterable[str], *, column: str | None = None) -> None:
 
 
 def _splits_of_folders(folders: Iterable[str]) -> dict[str, str | None]:
-    """The split of each folder, by the outermost folder of its path that names one."""
+    """Return the split of each folder, which is that of the outermost folder of its path that names a split."""
     every = {
         "/".join(parts[:depth])
         for parts in (folder.split("/") for folder in folders)
@@ -202,13 +203,13 @@ def _splits_of_folders(folders: Iterable[str]) -> dict[str, str | None]:
 
 
 def _split_of_value(path: str) -> str:
-    """The split that a folder ``split=NAME`` names."""
+    """Return the split that a folder ``split=NAME`` names."""
     value = unquote(path.rpartition("/")[2].removeprefix(SPLIT_FOLDER))
     return _WORDS.get(value.lower(), value)
 
 
 def _word_in(parts: Sequence[str], name: str) -> tuple[str | None, str]:
-    """The split that exactly one of ``parts`` names, and the name without that part ("" if there is nothing else)."""
+    """Return the split that exactly one of ``parts`` names, and the other parts of the name (may be "")."""
     words = [(place, match) for place, part in enumerate(parts) if (match := _WORD.fullmatch(part))]
     if len(words) != 1:
         return None, name
@@ -218,7 +219,7 @@ def _word_in(parts: Sequence[str], name: str) -> tuple[str | None, str]:
 
 
 def _split_of_file(name: str) -> tuple[str | None, bool]:
-    """The split that the name of a file contains, and whether it is certain even if no other name contains one."""
+    """Return the split in the name of a file, and whether it counts even if no other name contains a split."""
     has_space = any(character.isspace() for character in name)
     parts = (_SENTENCE_SEPARATOR if has_space else _SEPARATOR).split(_without_extension(name))
     words = [(place, match) for place, part in enumerate(parts) if (match := _WORD.fullmatch(part))]
@@ -237,7 +238,7 @@ def _without_extension(name: str) -> str:
 
 
 def _match_globs(names: Sequence[str], globs: Mapping[str, str]) -> NamedSplits:
-    """The names that each glob matches."""
+    """Return the names that each glob matches."""
     for split in globs:
         check_split_name(split)
     rules = {split: re.compile(translate(glob)) for split, glob in globs.items()}
@@ -273,7 +274,7 @@ def _is_in(name: str, folder: str) -> bool:
 
 
 def _partly_named(found: Mapping[str, str], others: Sequence[str]) -> SourceError:
-    """The error for files without a split next to files with one."""
+    """Make the error for files without a split next to files with a split."""
     counts = Counter(found.values())
     first = {split: min(name for name, split_name in found.items() if split_name == split) for split in counts}
     named = ", ".join(f"{split}: {list_names([first[split]], counts[split])}" for split in _ORDER if split in counts)
@@ -287,7 +288,7 @@ def _partly_named(found: Mapping[str, str], others: Sequence[str]) -> SourceErro
 
 
 def _glob_for(name: str, count: int) -> str:
-    """A glob that probably matches the ``count`` files of the split that ``name`` belongs to."""
+    """Return a glob that probably matches the ``count`` files of the split that ``name`` belongs to."""
     folder, _, last = name.rpartition("/")
     parts = folder.split("/") if folder else []
     for depth, part in enumerate(parts, start=1):

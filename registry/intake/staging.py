@@ -1,4 +1,4 @@
-"""Writes the records of a source to shards, in a staged folder that readers do not see.
+"""Writes the records of a source to shards in a staged folder, which is invisible to readers.
 
     Source, Schema -> keyed records -> one sorter for each split -> shards
 
@@ -58,24 +58,24 @@ from registry.storage import StagedFolder, Store
 
 MOST_SPLITS: Final = 64
 _LEAST_BUDGET_BYTES: Final = 4 * 2**20
-_NEXT: Final = Version(1, 0, 0)  # replaced by the number that the proof allows
-_MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)  # odd, of many bits: 2**64 divided by the golden ratio
+_NEXT: Final = Version(1, 0, 0)  # The proof replaces it by the final number.
+_MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)  # An odd number with many bits: 2**64 divided by the golden ratio.
 _FIELD_ORDER: Final = ("train", "validation", "test")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedSource:
-    """The shards of a source, without a number and a description. A context manager that discards what is staged.
+    """The shards of a source, without a number and a description. As a context manager, it discards the staged files.
 
     Attributes:
         store: the folder of the shards.
-        staged: the same folder, if it was written; None if the files stay where they are.
-        prepared: the description; its number is not final.
-        shards: the shards of each split that were written, or None.
+        staged: the same folder, if it was written; None if the files stay in place.
+        prepared: the description, with a preliminary number.
+        shards: the written shards of each split, or None.
         bad: the rows that were left out.
-        folded: what the folds of a publication computed, if they ran while all splits were written.
+        folded: the results of the folds of a publication, if they ran while all splits were written.
         candidates: the columns that could be the key, if the rows were not read before.
-        overlap: the equal records of different splits, if there are any; the slices are the splits.
+        overlap: equal records of different splits, if any; the slices are the splits.
         data: the data directory, if shards of an addition that fails are kept for the next run.
     """
 
@@ -120,15 +120,15 @@ def stage_source(
         name: the name of the dataset.
         config: its config, or None.
         num_shards: the number of shards of each split. None: TFDS's rule.
-        processes: the number of processes that encode. None: one for each core once there is enough work.
-        inputs: the stamps of all files of the source before they were read: finished shards that an earlier run of the
-            same addition left are used, and those of this one are kept if it fails. None: neither.
+        processes: the number of processes that encode. None: one per core once there is enough work.
+        inputs: the stamps of all files of the source before they were read. With them, shards that an earlier run of
+            the same addition finished are used again, and those of this run are kept if it fails. None disables both.
         progress: called with a ``Progress``: rows are ``encoding``, then records of each split ``writing``.
         budget_bytes: memory for sorting.
 
     Raises:
         UnusableRowsError: more rows cannot be used than the plan allows.
-        DuplicateKeyError: two records of a split have the same key; names both places.
+        DuplicateKeyError: two records of a split have the same key; the message names both places.
         SourceError: a split has no rows, a part cannot be read, or the source changed since the rows were counted.
         UsageError: ``plan.holdout`` does not fit the source.
         StorageError: the disk is full or not writable.
@@ -179,7 +179,7 @@ def stage_source(
                     num_usable += sum(len(keyed.lines) for keyed in encoded.by_split.values())
                     if num_rows is None and rule.kind == "content":
                         candidates.update(chunk.rows.table)
-                    if bad.count <= bad.allowed:  # else go on only to count the bad rows
+                    if bad.count <= bad.allowed:  # otherwise continue only to count the bad rows
                         sorters.add(encoded, chunk, offsets)
                 bad.require_few(num_usable, plan.schema.columns)
                 if num_rows is not None and num_read != num_rows:
@@ -225,7 +225,7 @@ def _find_overlap(
     path_column: str,
     processes: int | None,
 ) -> RecordOverlap:
-    """The equal records of different splits; their paths may differ."""
+    """Find equal records of different splits. Their paths may differ."""
     splits = tuple(split for split, _ in written)
     return compare_slices(
         StoredSplits(staged.store, splits, features),
@@ -238,7 +238,7 @@ def _find_overlap(
 
 
 def _with_skipped(metadata: DatasetMetadata, bad: BadRows) -> DatasetMetadata:
-    """The description with the rows that were left out."""
+    """Add the rows that were left out to the description."""
     if not bad.count:
         return metadata
     rows = [{"file": row.file, "line": row.line, "reason": str(row)} for row in bad.first]
@@ -295,7 +295,10 @@ class _Sorters:
             )
 
     def may_overlap(self) -> bool:
-        """Whether records of different splits may be equal: their marks are. Equal records have equal bytes here."""
+        """Whether records of different splits have equal marks and so may be equal.
+
+        Equal records have equal bytes here.
+        """
         if len(self.marks) < 2:
             return False
         marks = np.sort(np.concatenate([_distinct(np.concatenate(mark)) for mark in self.marks.values()]))
@@ -316,20 +319,20 @@ class _Sorters:
         engine: Engine,
         progress: ProgressCallback | None,
     ) -> list[tuple[Split, tuple[Shard, ...]]]:
-        """Write the shards of every split, and put into ``results`` what the folds of a publication computed of it."""
+        """Write the shards of every split, and put the results of the folds of a publication into ``results``."""
         for name in self.source.splits if self.split_by is None else ():
             if name not in self.sorters:
                 first = next(part.name for part in self.source.parts if part.split == name)
                 raise SourceError(
                     f"{first}: the split {name!r} has no rows",
-                    hint="Every split needs a row. Leave its files out, or choose the splits: "
+                    hint="Every split needs at least one row. Leave its files out, or choose the splits: "
                     f"{spell('splits', {'NAME': 'GLOB'})}",
                     details={"split": name},
                 )
         for old, new in self.renamed.items():
             if new not in self.sorters:
                 raise UsageError(
-                    f"the column {self.split_by!r} names no split {old!r} to rename",
+                    f"the column {self.split_by!r} has no split {old!r} to rename",
                     hint=suggest(old, list(self.sorters), have="The splits are:"),
                     details={"split": old, "splits": list(self.sorters)},
                 )
@@ -338,14 +341,15 @@ class _Sorters:
                 f"the holdout {self.holdout.split!r} has no rows",
                 hint=f"Choose a larger percentage, or leave out {spell('holdout')}."
                 if self.split_by is None
-                else f"With {spell('split_by')}, it is cut from 'train'. Choose a larger one, or leave it out.",
+                else f"With {spell('split_by')}, it is taken from 'train'. Choose a larger percentage, or leave it "
+                "out.",
                 details={"split": self.holdout.split},
             )
         if not self.sorters:
             raise SourceError("there are no rows", hint="Add a source with one row or more.", details={})
         written = []
         for name in self._order():
-            fold = SplitFold(features, publication_kinds())  # one at a time: its states take memory
+            fold = SplitFold(features, publication_kinds())  # one split at a time, because its states take memory
             try:
                 written.append(
                     write_split(
@@ -388,7 +392,8 @@ class _Sorters:
                     details={"column": self.split_by},
                 )
             folder = self.store.local_root
-            # All sorters share the memory. How many there are is known only at the end if a column names the splits.
+            # All sorters share the memory. If a column names the splits, the number of sorters is known only at the
+            # end.
             share = max(_LEAST_BUDGET_BYTES, self.budget_bytes // max(len(self.source.splits), len(self.sorters) + 1))
             for other in self.sorters.values():
                 other.reduce_budget(share)
@@ -397,7 +402,7 @@ class _Sorters:
         return self.sorters[name]
 
     def _numbered(self, name: str, keyed: Keyed, offsets: _Offsets | None) -> SortKeys:
-        """The sort keys of content keys: a record that occurred before gets another key."""
+        """Return the sort keys of content keys. A record that occurred before gets a new key."""
         seen, hashes = self.seen.setdefault(name, Occurrences()), first_words(keyed.sort_keys)
         if keyed.contents is None or offsets is None:
             numbers = seen.count(hashes)
@@ -413,16 +418,16 @@ class _Sorters:
 
 
 def _distinct(hashes: Hashes) -> Hashes:
-    """``hashes``, sorted, each once. ``np.unique`` takes five times as long."""
+    """Return ``hashes`` sorted and without duplicates, five times as fast as ``np.unique``."""
     ordered = np.sort(hashes)
     return ordered[np.r_[True, ordered[1:] != ordered[:-1]]]
 
 
 class _Offsets:
-    """Orders records that are equal in the hashed columns by their other columns, for any order of the input.
+    """Orders records with equal hashed columns by their other columns, independent of the order of the input.
 
-    A later version may have more columns than are hashed for the key. Records that were identical may then differ; each
-    of them gets a number that depends on its content alone.
+    A later version may have more columns than those that are hashed for the key. Records that were identical may then
+    differ. Each of them gets a number that depends only on its content.
     """
 
     def __init__(self) -> None:
@@ -430,7 +435,7 @@ class _Offsets:
         self._sorted: dict[str, tuple[Hashes, npt.NDArray[np.int64]]] = {}
 
     def prepare(self, encoded: Encoded) -> None:
-        """Take note of the records of a chunk, before any number is asked for."""
+        """Add the records of a chunk. All chunks must be added before ``starts`` is called."""
         for name, keyed in encoded.by_split.items():
             if keyed.contents is not None:
                 hashes = first_words(keyed.sort_keys)
@@ -438,7 +443,7 @@ class _Offsets:
                 self._found.setdefault(name, []).append(np.stack([hashes, *keyed.contents, pairs]))
 
     def starts(self, name: str, pairs: Hashes) -> npt.NDArray[np.int64]:
-        """For each record, the number of records with the same key hash that come before its content."""
+        """Return, for each record, the number of records with the same key hash whose content is ordered before it."""
         if name not in self._sorted:
             if name not in self._found:
                 raise _changed(f"the split {name!r} had no rows before")
@@ -455,7 +460,7 @@ class _Offsets:
         places = np.searchsorted(known, pairs)
         places[places == len(known)] = 0
         if not np.array_equal(known[places], pairs):
-            raise _changed("a row has other values than before")
+            raise _changed("the values of a row changed")
         return starts[places]
 
 
@@ -475,7 +480,7 @@ def _pairs(hashes: Hashes, contents: Hashes) -> Hashes:
 
 
 class _Labels(Sequence[str]):
-    """The keys of a chunk as errors show them, made when an error needs them."""
+    """The keys of a chunk in the form that errors show, created only for an error."""
 
     def __init__(self, keys: Sequence[str], part: str, lines: Sequence[int]) -> None:
         self._keys, self._part, self._lines = keys, part, lines
@@ -490,7 +495,7 @@ class _Labels(Sequence[str]):
 
 
 def _held_from(splits: Sequence[str], holdout: Holdout | None) -> str:
-    """The split from which ``holdout`` is cut."""
+    """Return the split from which ``holdout`` is taken."""
     if holdout is None:
         return ""
     if holdout.split in splits:
@@ -504,7 +509,7 @@ def _held_from(splits: Sequence[str], holdout: Holdout | None) -> str:
     if "train" in splits:
         return "train"
     raise UsageError(
-        f"a holdout is cut from the only split or from 'train'; the splits are {', '.join(splits)}",
+        f"a holdout is taken from the only split or from 'train'; the splits are {', '.join(splits)}",
         hint=f"Choose the splits yourself: {spell('splits', {'train': 'GLOB'})}",
         details={"splits": list(splits)},
     )
@@ -518,7 +523,7 @@ def _duplicate(split: str, error: DuplicateKeyError) -> DuplicateKeyError:
     first, second = error.details.get("keys", ["", ""])
     return DuplicateKeyError(
         f"split {split!r}: two records have the same key: {first} and {second}",
-        hint=f"Choose a column without repeated values: {spell('key=COLUMN')}. "
-        f"Or count equal records: {spell('key_by', 'content')}",
+        hint=f"Choose a column of unique values: {spell('key=COLUMN')}. "
+        f"Or allow equal records: {spell('key_by', 'content')}",
         details={"split": split, "keys": [first, second]},
     )

@@ -3,7 +3,7 @@
     stored file -> decompressed -> UTF-8, UTF-16 or UTF-32 (byte order mark) -> TextBlock, with its line and its offset
 
 gzip, bzip2, xz and Zstandard are recognized by their first bytes. The readers of formats find the ends of rows. A row
-longer than ``MAX_ROW_BYTES`` and bytes that are not text are errors that name the file, the line and the byte.
+longer than ``MAX_ROW_BYTES``, and bytes that are not text, raise errors that name the file, the line and the byte.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Read = Callable[[int], bytes]
 
 
 def decompress(read: Read, start: bytes, *, size: int, name: str) -> Read | None:
-    """A function that reads the decompressed content of a file; None if the file is not compressed.
+    """Return a function that reads the decompressed content of a file, or None if the file is not compressed.
 
     Args:
         read: reads the next bytes of the file, after ``start``.
@@ -51,7 +51,7 @@ def decompress(read: Read, start: bytes, *, size: int, name: str) -> Read | None
         name: the name of the file, for messages.
 
     Raises:
-        SourceError: raised by the function: the stream is damaged or truncated.
+        SourceError: the stream is damaged or truncated. The returned function raises it.
     """
     if is_gzip(start):
         stream = stream_pieces(read, start, size=size, path=name)
@@ -99,7 +99,7 @@ class _Streams:
     def __call__(self, size: int) -> bytes:
         while True:
             if self._stream.eof:
-                # xz fills up its blocks with zeros
+                # xz pads its streams with zeros
                 self._waiting = (self._stream.unused_data + self._waiting).lstrip(b"\0") or self._more().lstrip(b"\0")
                 if not self._waiting:
                     return b""
@@ -118,7 +118,7 @@ class _Streams:
 
 
 class Pieces(io.RawIOBase):
-    """A file for Arrow and tarfile, whose bytes are ``start`` and what a function reads after them."""
+    """A file object for Arrow and tarfile, with the bytes ``start``, followed by those that a function reads."""
 
     def __init__(self, read: Read, start: bytes = b"") -> None:
         self._read = read
@@ -140,10 +140,10 @@ MAX_ROW_BYTES: Final = 64 * 2**20
 """Largest size of one row of a text file in bytes of UTF-8."""
 
 BLOCK_BYTES: Final = 2 * 2**20
-"""Usual size of a block. It bounds the memory of a reader; a single row may be larger."""
+"""Usual size of a block, in bytes. It bounds the memory of a reader; a single row may be larger."""
 
 _HEAD_BYTES: Final = 8
-_MARKS: Final = (  # UTF-32 first, because its mark begins like that of UTF-16
+_MARKS: Final = (  # UTF-32 first, because its byte order mark begins with that of UTF-16.
     (codecs.BOM_UTF32_LE, "UTF-32"),
     (codecs.BOM_UTF32_BE, "UTF-32"),
     (codecs.BOM_UTF8, "UTF-8"),
@@ -181,11 +181,11 @@ class TextStream:
         offset: the place of the first byte that ``read`` returns: 3 after a byte order mark of UTF-8, else 0.
 
     Args:
-        pieces: reads the next bytes, of about this size.
+        pieces: reads the next bytes, about as many as requested.
         name: the name of the file.
         is_compressed: whether the file is compressed.
-        encoding: the encoding; None: that of the byte order mark, else UTF-8.
-        has_option: whether a caller may name the encoding.
+        encoding: the encoding; None for that of the byte order mark, or UTF-8 if there is no mark.
+        has_option: whether the caller has an option for the encoding, which hints then mention.
     """
 
     def __init__(
@@ -220,7 +220,8 @@ class TextStream:
             self._waiting = self._decode(head)
             while not self._waiting and (piece := pieces(_HEAD_BYTES)):
                 self._waiting = self._decode(piece)
-            self._waiting = self._waiting.removeprefix(codecs.BOM_UTF8)  # a mark that the requested encoding keeps
+            # The codec of the requested encoding keeps the byte order mark
+            self._waiting = self._waiting.removeprefix(codecs.BOM_UTF8)
         else:
             self._waiting = head[len(mark) :]
             zeros = [byte == 0 for byte in head[:4]]
@@ -258,7 +259,7 @@ class TextStream:
         except UnicodeDecodeError as error:
             line = self._line + error.object[: error.start].decode(self.encoding, "replace").count("\n")
             raise self.bad_bytes(line, self._consumed - kept + error.start, self.encoding) from error
-        except UnicodeError as error:  # that of the codec UTF-16 for text without a byte order mark has no place
+        except UnicodeError as error:  # the codec UTF-16 reports no place for text without a byte order mark
             raise self.bad_bytes(self._line, self._consumed, self.encoding) from error
         self._consumed += len(data)
         self._line += text.count("\n")
@@ -307,8 +308,8 @@ def open_text(
         has_option: whether a caller may name the encoding, for hints.
 
     Raises:
-        SourceError: it is UTF-16 without a byte order mark, or damaged; reading raises it, too.
-        StorageError: it is missing, or cannot be read.
+        SourceError: the file is damaged, or UTF-16 without a byte order mark. Reading may raise it later.
+        StorageError: the file is missing or cannot be read.
     """
     with store.open(name) as file:
         start = file.read(_HEAD_BYTES)
@@ -331,8 +332,8 @@ def read_blocks(
 
     Args:
         stream: the open file.
-        find_end: returns the place after the last row that ends in these bytes, which start at the start of a row; 0 if
-            none ends.
+        find_end: returns the place after the last row that ends in these bytes, or 0. The bytes start at the start of a
+            row.
         block_bytes: the size of a block; rows may make it larger.
 
     Raises:
@@ -340,7 +341,7 @@ def read_blocks(
     """
     pending, line, offset = b"", 1, stream.offset
     while True:
-        # At least as much as is pending, so that a long row is not searched from its start for each small piece.
+        # At least as many bytes as are pending, so that a long row is not searched again for each small piece.
         wanted = min(max(block_bytes, len(pending)), MAX_ROW_BYTES + 1 - len(pending))
         piece = stream.read(wanted)
         data = pending + piece if pending else piece
@@ -374,13 +375,13 @@ def too_long(name: str, line: int) -> SourceError:
 
 
 def _iconv(name: str, encoding: str) -> str:
-    """The command that replaces a file by the same text in UTF-8."""
+    """Return the command that converts a file to UTF-8."""
     path = shlex.quote(name)
     return f"iconv -f {encoding} -t UTF-8 {path} > converted && mv converted {path}"
 
 
 def count_newlines(data: bytes) -> int:
-    r"""The number of line ends: ``\n``, ``\r\n``, or a ``\r`` alone, which old programs write.
+    r"""Count line ends: ``\n``, ``\r\n``, or ``\r`` alone, which old programs write.
 
     >>> count_newlines(b"a\r\nb\rc\n")
     3

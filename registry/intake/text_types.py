@@ -1,15 +1,15 @@
-r"""Decides whether all values of a column of text are integers, decimal numbers or booleans; otherwise they stay text.
+r"""Detects whether all values of a column of text are integers, decimal numbers or booleans; otherwise they stay text.
 
     int64     -?(0|[1-9][0-9]*), not -0, in 64 bits; uint64 if one needs it and none is negative
     float64   what programs print for floats: 1.5, 6.79e-05, 1E-5, 1e+16, -0, inf, nan; ``PLAIN_NUMBER`` has the form.
               One of them is not written as an integer, one is finite, and float64 writes all of them back
     bool      true and false, or True and False
 
-Every value counts, and nothing is guessed: "007", "+1", ".5", "NA" and "" are text, and so is "1e5", which is a code
-more often than the number that programs print as 100000.0 or 1e+05. A type is no longer tested after the first value
-that contradicts it. The result does not depend on the order in which parts are seen.
+All values are tested, without guessing: "007", "+1", ".5", "NA" and "" are text. So is "1e5": programs print that
+number as 100000.0 or 1e+05, so it is more likely a code. A type is no longer tested after the first value that
+contradicts it. The result does not depend on the order of the parts.
 
-``parse_texts`` parses the texts, as programs or as people write them:
+``parse_texts`` parses the texts strictly, or in the forms that people write:
 
     inferred   a text must be what programs print for a number: 007, +1 and 1e5 do not fit int64 or float64
     requested  a text is parsed as numbers are usually written: 007, +1, 1e5, .5, nan; TRUE and 1 are booleans
@@ -45,14 +45,14 @@ _PLAIN_NUMBER: Final = "|".join(
         r"^(nan|NaN)$",
     )
 )
-"""What Python, NumPy, pandas, polars, Arrow, R and Java print for floats and integers."""
+"""The forms in which Python, NumPy, pandas, polars, Arrow, R and Java print floats and integers."""
 
 _EXACT_EXPONENT: Final = r"^-?[0-9](\.[0-9]{1,14})?[eE][+-]?[0-9]{1,2}$"
 _SCIENTIFIC = re.compile(r"-?[0-9]+(\.[0-9]+)?[eE][+-]?[0-9]+")
 _SPELLINGS: Final = {"true or false": ("true", "false"), "True or False": ("True", "False")}
 _BOOLEANS: Final = frozenset(word for words in _SPELLINGS.values() for word in words)
 _EXACT_LENGTH: Final = 15
-"""Decimal numbers of up to 15 digits are the numbers that their float64 writes back, unless the exponent is large."""
+"""float64 represents decimal numbers of up to this number of digits without a loss, unless the exponent is large."""
 
 _MOST_KEPT: Final = 200
 _FEW: Final = 64
@@ -69,7 +69,7 @@ _TRUE: Final = {False: ("true", "True"), True: ("true", "True", "TRUE", "1")}
 _FALSE: Final = {False: ("false", "False"), True: ("false", "False", "FALSE", "0")}
 _CLOCK: Final = r"^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)?$"
 _ISO_TIME: Final = r"^([0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?|[0-9]{2}:[0-9]{2}(:.*)?)$"
-"""What may be a time in ISO 8601. A whole number, which may be a count of the unit, is not one."""
+"""The form of a time in ISO 8601. A whole number does not match, because it may be a number of units."""
 
 _COUNT: Final = r"^-?[0-9]{9,}$"
 _FORMS: Final = {
@@ -82,14 +82,14 @@ _FORMS: Final = {
 
 @dataclass(slots=True)
 class TextTypes:
-    """Which forms all texts of a column have.
+    """The forms that all texts of a column have.
 
     Attributes:
         first: the place of the first text.
-        misses: the first text that lacks a form, and its place, by the form: ``integer``, ``int64``, ``uint64`` and
-            ``64 bits`` of integers, ``decimal``, ``exact`` and ``special`` (not finite) of decimal numbers, the two
-            spellings of booleans, ``time`` in ISO 8601, and the types of times. A form is tested only where the
-            forms that include it may still be those of the column.
+        misses: the first text without a form, and its place, by the form: ``integer``, ``int64``, ``uint64`` and ``64
+            bits`` for integers, ``decimal``, ``exact`` and ``special`` (not finite) for decimal numbers, the two
+            spellings of booleans, ``time`` for ISO 8601, and the types of times. A form is tested only while all texts
+            have the more general forms.
     """
 
     first: Place | None = None
@@ -100,8 +100,8 @@ class TextTypes:
 
         Args:
             texts: an Arrow array of strings.
-            place_of: gives the place of the value at an index.
-            is_text: whether texts may be numbers and booleans, as in a CSV, and not only times.
+            place_of: returns the place of the value at an index.
+            is_text: whether texts may be numbers and booleans, as in a CSV; otherwise they may only be times.
         """
         forms = ("integer", "decimal", *_SPELLINGS, "time") if is_text else ("time",)
         if texts.null_count == len(texts) or not any(self._is_open(form, place_of(0)) for form in forms):
@@ -118,7 +118,7 @@ class TextTypes:
         self._test_times(block)
 
     def decide(self) -> tuple[str, str]:
-        """The name of the Arrow type, and the reason for people."""
+        """Return the name of the Arrow type, and the reason for messages."""
         if self.first is None:
             return "string", "every value is null"
         if "integer" not in self.misses:
@@ -139,7 +139,7 @@ class TextTypes:
 
     @property
     def time(self) -> Any:
-        """The first Arrow type of times that holds all texts; None if one of them is another text."""
+        """Return the first Arrow type of times that represents all texts, or None."""
         if self.first is None or "time" in self.misses:
             return None
         return next((kind for kind in _iso_types() if str(kind) not in self.misses), None)
@@ -171,11 +171,14 @@ class TextTypes:
         return f"{quote(text)} at {show_place(place)}"
 
     def _is_open(self, form: str, start: Place) -> bool:
-        """Whether a text from ``start`` on could be the first that lacks the form."""
+        """Whether a text from ``start`` on could be the first without the form."""
         return form not in self.misses or start < self.misses[form][0]
 
     def _test(self, form: str, block: _Block, matches: Callable[[], Any]) -> bool:
-        """Whether all texts have the form by the mask that ``matches`` returns; the first that has not is kept."""
+        """Test whether all texts have a form, by the mask that ``matches`` returns.
+
+        The first text without it is recorded.
+        """
         if not self._is_open(form, block.start):
             return False
         index = first_of(matches(), value=False)
@@ -207,7 +210,7 @@ class TextTypes:
             self._test_exact(block)
 
     def _test_sizes(self, block: _Block) -> None:
-        """Test integers of which some do not fit into int64."""
+        """Test integers, some of which do not fit into int64."""
         compute = import_pyarrow().compute
         is_long = compute.greater_equal(compute.binary_length(block.texts), _INT64_DIGITS)
         for index in np.flatnonzero(_as_mask(is_long)).tolist():
@@ -224,7 +227,7 @@ class TextTypes:
                 self._miss("exact", block, index)
 
     def _test_times(self, block: _Block) -> None:
-        # A form that the first text lacks is usually that of no text: finding every fault of a block takes long.
+        # If the first text lacks a form, most texts do. Finding every fault of a block would take long.
         parts = (_Block(block.texts.slice(0, 1), block.place), block)
         if not all(self._test("time", part, partial(part.matches, _ISO_TIME)) for part in parts):
             return
@@ -256,20 +259,20 @@ class _Block:
         return compute.and_(self.matches(_INTEGER), compute.not_equal(self.texts, "-0"))
 
     def as_int64(self) -> Any:
-        """The numbers if all texts are integers of int64, else None."""
+        """Return the numbers if all texts are integers of int64, otherwise None."""
         arrow = import_pyarrow()
         try:
-            if len(self.texts) > 4 * _FEW:  # a text is usually found among the first values
+            if len(self.texts) > 4 * _FEW:  # a value that is not an integer is usually among the first
                 self.texts.slice(0, _FEW).cast(arrow.int64())
             numbers = self.texts.cast(arrow.int64())
         except arrow.ArrowInvalid:
             return None
-        # An integer that writes back the same text has the required form: 007, -0 and 0x1F do not.
+        # An integer that prints as the same text has the required form; 007, -0 and 0x1F do not.
         return numbers if numbers.cast(arrow.string()).equals(self.texts) else None
 
 
 def inexact_decimals(values: Any, kind: Any) -> Iterator[int]:
-    """The indices of the decimal numbers that are not the number that their float of type ``kind`` writes back."""
+    """Return the indices of decimal numbers that a float of type ``kind`` prints as another number."""
     arrow = import_pyarrow()
     compute = arrow.compute
     if kind.bit_width == 64:
@@ -293,9 +296,9 @@ def inexact_decimals(values: Any, kind: Any) -> Iterator[int]:
 
 
 def is_exact_decimal(text: str, dtype: type[np.floating[Any]] = np.float64) -> bool:
-    """Whether the decimal number ``text`` is the number that its float writes back.
+    """Whether float64 prints the decimal number ``text`` as the same number.
 
-    Below 2.2e-308, float64 keeps fewer digits than the 15 that R prints: 4.94065645841247e-324 is 5e-324.
+    Below 2.2e-308, float64 has fewer digits than the 15 that R prints: 4.94065645841247e-324 is 5e-324.
 
     >>> is_exact_decimal("0.1"), is_exact_decimal("1.500"), is_exact_decimal("9007199254740993")
     (True, True, False)
@@ -308,7 +311,7 @@ def is_exact_decimal(text: str, dtype: type[np.floating[Any]] = np.float64) -> b
 
 
 def _is_like_number(text: str) -> bool:
-    """Whether people may see a number in ``text``, such as ``007``, ``1,000`` or ``1e5``."""
+    """Whether ``text`` looks like a number, such as ``007``, ``1,000`` or ``1e5``."""
     try:
         float(text.strip().replace(",", "").replace("_", ""))
     except ValueError:
@@ -322,11 +325,11 @@ def parse_texts(texts: Any, kind: Any, *, is_requested: bool, is_exact: bool = F
     Args:
         texts: the strings.
         kind: the type.
-        is_requested: whether numbers may be written as people write them.
-        is_exact: whether decimal numbers with more digits than ``kind`` keeps are faults.
+        is_requested: whether numbers may have the forms that people write.
+        is_exact: whether decimal numbers with more digits than ``kind`` can represent are faults.
 
     Returns:
-        an array of the same length, and the fault of each text that is not such a value.
+        An array of the same length, and the fault of each text that is not such a value.
     """
     types = import_pyarrow().types
     if types.is_integer(kind):
@@ -376,7 +379,7 @@ def _parse_integers(texts: Any, kind: Any, is_requested: bool) -> tuple[Any, Fau
 
 
 def _parse_integer(text: str) -> int:
-    """The number of ``text``. Leading zeros do not count, and Python refuses to parse thousands of digits."""
+    """Parse an integer without its leading zeros, because Python refuses to parse thousands of digits."""
     sign = -1 if text[0] == "-" else 1
     return sign * int(text.lstrip("+-0")[:_MOST_DIGITS] or "0")
 
@@ -408,7 +411,7 @@ def _parse_booleans(texts: Any, is_requested: bool) -> tuple[Any, Faults]:
 
 
 def _parse_timestamps(texts: Any, kind: Any) -> tuple[Any, Faults]:
-    """Parse ISO 8601, and integers of 9 digits and more as the number of units since 1970.
+    """Parse ISO 8601, and integers of at least 9 digits as the number of units since 1970.
 
     Shorter integers may be years and dates: 2026 and 20260131.
     """
@@ -456,13 +459,13 @@ def _finish(texts: Any, bad: npt.NDArray[np.bool_], values: Any, kind: Any) -> t
 
 
 def _misses(texts: Any, pattern: str) -> npt.NDArray[np.bool_]:
-    """Which texts do not match ``pattern``; null matches."""
+    """Return a mask of the texts that do not match ``pattern``. A null matches."""
     matches = import_pyarrow().compute.match_substring_regex(texts, pattern)
     return ~np.asarray(matches.fill_null(fill_value=True).to_numpy(zero_copy_only=False), np.bool_)
 
 
 def _blank(texts: Any, bad: npt.NDArray[np.bool_]) -> Any:
-    """``texts`` with null for the bad ones."""
+    """Replace the texts at ``bad`` by null."""
     arrow = import_pyarrow()
     return texts if not bad.any() else arrow.compute.if_else(arrow.array(bad), None, texts)
 

@@ -5,7 +5,7 @@
     structs: the union of their fields;  lists: the union of their elements
     a value inside of a list that may be null: a list of none or one, ``nullable_type``
 
-Other combinations, such as text and numbers, are a conflict that names the place of one value of each type.
+Other combinations, such as text and numbers, are a conflict; the error names the place of one value of each type.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from registry.intake.values import Place, show_place
 from registry.shards.arrow_values import import_pyarrow, plain_array
 
 MAX_FIELDS: Final = 20_000
-"""Most fields of the structs of one column. More of them are names that are values, such as ids."""
+"""The maximum number of fields in the structs of a column. If there are more, the names are data, such as ids."""
 
 _NULLABLE: Final = "nullable"
 _NO_PLACE: Final[Place] = ("\U0010ffff", 0)
@@ -29,7 +29,7 @@ _PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 class TypeConflictError(Exception):
-    """Values of a column that no type can hold. ``path`` is the place in nested values."""
+    """No type can represent all values of a column. ``path`` is the path of the nested values."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(problem)
@@ -43,13 +43,13 @@ class TooManyFieldsError(Exception):
 
 @dataclass(slots=True)
 class SeenType:
-    """A type as it occurs in a column.
+    """A type that occurs in a column.
 
     Attributes:
         kind: the Arrow type; None for lists, and for structs.
         first: the first value of this type; ``_NO_PLACE`` if all are null.
         low, high: the bounds of integers, and of times as a number of their units.
-        inexact: the first integer that float64 does not hold.
+        inexact: the first integer that float64 cannot represent.
     """
 
     kind: Any
@@ -60,13 +60,13 @@ class SeenType:
 
     @property
     def has_values(self) -> bool:
-        """Whether a value is not null."""
+        """Whether any value is not null."""
         return self.first != _NO_PLACE
 
 
 @dataclass(slots=True)
 class ValueTypes:
-    """The types of the values at one path of a column: of the column, of a field of its structs, or of elements.
+    """The types of the values at a path: of a column, of a field of its structs, or of elements.
 
     Attributes:
         num_values: the number of values, nulls included.
@@ -85,14 +85,14 @@ class ValueTypes:
     list_sizes: set[int] = field(default_factory=set)
 
     def update(self, array: Any, place_of: Callable[[int], Place]) -> None:
-        """Add the values of an array; ``place_of`` gives the place of the value at an index."""
+        """Add the values of an array. ``place_of`` returns the place of the value at an index."""
         array = plain_array(array)
         kind, types = array.type, import_pyarrow().types
         self.num_values += len(array)
         self.num_nulls += array.null_count
         if types.is_null(kind):
             return
-        if types.is_map(kind):  # a list of pairs
+        if types.is_map(kind):  # a map is a list of pairs
             array = array.cast(import_pyarrow().list_(struct_of_map(kind)))
             kind = array.type
         if types.is_struct(kind):
@@ -157,7 +157,7 @@ class ValueTypes:
             raise TooManyFieldsError
 
     def ordered_fields(self) -> list[tuple[str, ValueTypes]]:
-        """The fields of the structs in order of their first occurrence."""
+        """The fields of the structs, in the order of their first occurrence."""
         result = sorted((self.fields or {}).items(), key=lambda item: (item[1][0], item[0]))
         return [(name, inner) for name, (_, inner) in result]
 
@@ -170,14 +170,14 @@ class ValueTypes:
         is_in_list: bool = False,
         nullable: Collection[str] = (),
     ) -> United:
-        """The one type of all values.
+        """Return the type that represents all values.
 
         Args:
             path: the path, for errors.
-            num_values: the number of rows, or of structs around the values. Some of them may lack this column or field.
-                None for elements of lists.
+            num_values: the number of rows, or of structs around the values, some of which may lack this column or
+                field. None for elements of lists.
             is_nested: whether the path is a field or an element, and not a column.
-            is_in_list: whether it is inside of a list.
+            is_in_list: whether the path is inside of a list.
             nullable: the paths that are known to be nullable.
 
         Raises:
@@ -185,7 +185,7 @@ class ValueTypes:
         """
         has_nulls = self.num_nulls > 0 or self.num_values < (num_values or 0)
         has_structs = self.element is not None and self.element.fields is not None
-        # What can be null at these places is stored as a list of none or one.
+        # A value that may be null here is stored as a list of zero or one element.
         is_wrapped = is_in_list or (self.element is not None and (has_structs or is_nested))
         has_nulls = has_nulls or (is_wrapped and path in nullable)
         united = self._unite(path, has_nulls and not is_wrapped, is_nested, is_in_list, nullable)
@@ -244,11 +244,11 @@ class ValueTypes:
 
 @dataclass(frozen=True, slots=True)
 class United:
-    """A type that holds all values.
+    """A type that represents all values.
 
     Attributes:
         kind: the Arrow type.
-        notes: what was widened, for people.
+        notes: the types that were widened, for messages.
         nulls: the paths of nulls outside of lists.
         decimals: the paths of decimals, which become text, and their types.
     """
@@ -260,7 +260,7 @@ class United:
 
 
 def unite_leaves(path: str, leaves: list[SeenType]) -> tuple[Any, str]:
-    """The type that holds the values of all ``leaves``, and a note for people if it is wider than one of them.
+    """Return the type that represents all ``leaves``, and a note for messages if it is wider than one of them.
 
     Raises:
         TypeConflictError: no type holds all values.
@@ -268,7 +268,7 @@ def unite_leaves(path: str, leaves: list[SeenType]) -> tuple[Any, str]:
     arrow = import_pyarrow()
     if not leaves:
         return arrow.null(), ""
-    # Types of nulls only are declared by a file. They widen the type if they can, and are ignored otherwise.
+    # A file declares types of columns that are always null. They widen the type if possible, or are ignored.
     used = sorted((leaf for leaf in leaves if leaf.has_values), key=lambda leaf: str(leaf.kind))
     unused = sorted((leaf for leaf in leaves if not leaf.has_values), key=lambda leaf: str(leaf.kind))
     if not used:
@@ -339,7 +339,7 @@ def _unite_numbers(path: str, leaves: list[SeenType]) -> Any:
 
 
 def _unite_times(path: str, leaves: list[SeenType]) -> Any:
-    """Times of one family: the finest unit."""
+    """Unite times of one family in their finest unit."""
     finest = max((leaf.kind for leaf in leaves), key=lambda kind: _PER_SECOND[kind.unit])
     for leaf in leaves:
         factor = _PER_SECOND[finest.unit] // _PER_SECOND[leaf.kind.unit]
@@ -350,7 +350,7 @@ def _unite_times(path: str, leaves: list[SeenType]) -> Any:
 
 
 def _family(kind: Any) -> Any:
-    """What two types of times must have in common to differ in their unit only; None for other types."""
+    """Return a key that is equal for types of times that differ only in their unit, or None for other types."""
     types = import_pyarrow().types
     if types.is_timestamp(kind):
         return "timestamp", kind.tz
@@ -360,7 +360,7 @@ def _family(kind: Any) -> Any:
 
 
 def conflict(path: str, seen: Mapping[str, SeenType]) -> TypeConflictError:
-    """The error for values of several types: the first value of two of them."""
+    """Make the error for values of several types, with the first value of two types."""
     (first, kind), (second, other) = sorted((one.first, name) for name, one in seen.items())[:2]
     return TypeConflictError(
         path, f"it is {name_type(kind)} at {show_place(first)}, and {name_type(other)} at {show_place(second)}"
@@ -368,7 +368,7 @@ def conflict(path: str, seen: Mapping[str, SeenType]) -> TypeConflictError:
 
 
 def name_type(name: str) -> str:
-    """The name of an Arrow type as people know it.
+    """Return the common name of an Arrow type.
 
     >>> name_type("string"), name_type("double"), name_type("int64")
     ('text', 'float64', 'int64')
@@ -379,7 +379,7 @@ def name_type(name: str) -> str:
 
 
 def show_type(kind: Any) -> str:
-    """An Arrow type as users write it, if they can.
+    """Return an Arrow type in the notation of users, if there is one.
 
     >>> import pyarrow as pa
     >>> show_type(pa.list_(pa.list_(pa.float32(), 2))), show_type(pa.struct([("a", pa.string())]))
@@ -393,7 +393,7 @@ def show_type(kind: Any) -> str:
 
 
 def nullable_type(kind: Any) -> Any:
-    """The list of none or one that stores a value of the type ``kind``, or null, inside of a list."""
+    """Return the list type of zero or one element that stores a value of type ``kind``, or null, inside of a list."""
     arrow = import_pyarrow()
     return arrow.list_(arrow.field(_NULLABLE, kind))
 
@@ -404,7 +404,7 @@ def is_nullable(kind: Any) -> bool:
 
 
 def nullable_paths(path: str, kind: Any) -> Iterator[str]:
-    """The paths of the nullable types in the type of a column, in the notation ``messages[]/content``."""
+    """Return the paths of the nullable types in the type of a column, in the notation ``messages[]/content``."""
     types = import_pyarrow().types
     if is_nullable(kind):
         yield path
@@ -417,12 +417,12 @@ def nullable_paths(path: str, kind: Any) -> Iterator[str]:
 
 
 def place_of_valid(valid: Any, place_of: Callable[[int], Place], index: int) -> Place:
-    """The place of a value without the nulls before it; ``valid`` are the indices of all values that are not null."""
+    """Map an index among the values that are not null, whose indices are ``valid``, to its place."""
     return place_of(int(valid[index]))
 
 
 def _earlier(first: Place, array: Any, place_of: Callable[[int], Place]) -> Place:
-    """The earlier of ``first`` and the place of the first value that is not null."""
+    """Return the earlier of ``first`` and the place of the first value that is not null."""
     if array.null_count == len(array) or first <= place_of(0):
         return first
     valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
@@ -430,29 +430,30 @@ def _earlier(first: Place, array: Any, place_of: Callable[[int], Place]) -> Plac
 
 
 def as_integers(array: Any) -> Any:
-    """Times as the number of their units; integers unchanged."""
+    """Convert times to the number of their units; integers are unchanged."""
     return array.view(count_type(array.type)) if import_pyarrow().types.is_temporal(array.type) else array
 
 
 def count_type(kind: Any) -> Any:
-    """The type of the numbers of units of times of 32 or 64 bits."""
+    """Return the integer type for the number of units of times of 32 or 64 bits."""
     arrow = import_pyarrow()
     return arrow.int32() if kind.bit_width == 32 else arrow.int64()
 
 
 def first_inexact(array: Any) -> int | None:
-    """The index of the first integer that float64 does not hold."""
+    """Return the index of the first integer that float64 cannot represent."""
     places = np.flatnonzero(inexact_integers(array))
     return int(places[0]) if len(places) else None
 
 
 def inexact_integers(array: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which integers of an Arrow array float64 does not hold; nulls count as exact."""
+    """Return a mask of the integers of an Arrow array that float64 cannot represent. Nulls count as exact."""
     numbers = array.fill_null(0).to_numpy(zero_copy_only=False)
     if numbers.itemsize < 8:
         return np.zeros(len(numbers), np.bool_)
     rounded = numbers.astype(np.float64)
-    is_large = rounded >= float(np.iinfo(numbers.dtype).max)  # it is rounded up to 2**63 or 2**64: one too many
+    # Float64 rounds it up to 2**63 or 2**64, which is one too many
+    is_large = rounded >= float(np.iinfo(numbers.dtype).max)
     inexact: np.ndarray[Any, np.dtype[np.bool_]] = is_large | (
         np.where(is_large, 0.0, rounded).astype(numbers.dtype) != np.where(is_large, 0, numbers)
     )
@@ -472,7 +473,7 @@ def is_list(kind: Any) -> bool:
 
 
 def plain_type(kind: Any) -> Any:
-    """``kind`` without its form in memory: text and bytes have one type each."""
+    """Return ``kind`` independent of its layout in memory: text and bytes have one type each."""
     arrow = import_pyarrow()
     types = arrow.types
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
@@ -488,5 +489,5 @@ def plain_type(kind: Any) -> Any:
 
 
 def struct_of_map(kind: Any) -> Any:
-    """The type of the pairs of a map."""
+    """Return the struct type of the pairs of a map."""
     return import_pyarrow().struct([("key", kind.key_type), ("value", kind.item_type)])

@@ -1,4 +1,4 @@
-"""Places of values in a source, and values as short texts for people. Inference and conversion use both."""
+"""Places of values in a source, and values as short texts for messages. Inference and conversion use both."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_SHOWN: Final = 40
 
 
 def show_place(place: Place) -> str:
-    """``place`` as people write it.
+    """Format ``place`` for messages.
 
     >>> show_place(("data/a.csv", 17))
     'data/a.csv:17'
@@ -28,7 +28,7 @@ def show_place(place: Place) -> str:
 
 
 def quote(text: str, most: int = MAX_SHOWN) -> str:
-    r"""``text`` in double quotes, on one line, with at most ``most`` characters of it.
+    r"""Return at most ``most`` characters of ``text`` in double quotes, on one line.
 
     >>> quote("a\n" + 50 * "b", 8)
     '"a\\nbbbbb…"'
@@ -38,7 +38,7 @@ def quote(text: str, most: int = MAX_SHOWN) -> str:
 
 
 def show_value(value: Any) -> str:
-    """A value of an Arrow column as short text: text in quotes, bytes by their number, other values as they print.
+    """Format a value of an Arrow column: text in quotes, bytes as their number, and other values as Python prints them.
 
     >>> show_value("007"), show_value(b"abc"), show_value([1, 2]), show_value(True), show_value(1.0)
     ('"007"', '3 bytes', '[1, 2]', 'true', '1.0')
@@ -72,7 +72,7 @@ def is_unicode(text: str) -> bool:
 
 
 def list_names(names: Sequence[str], num_names: int | None = None) -> str:
-    """The first names, and the number of the others; ``num_names`` if there are more than ``names``.
+    """List the first names and the number of the others. ``num_names`` is the total if ``names`` are not all.
 
     >>> list_names(["a", "b", "c", "d", "e", "f"]), list_names(["a"], 3)
     ("'a', 'b', 'c', 'd', 'e' and 1 more", "'a' and 2 more")
@@ -85,7 +85,7 @@ _MOST_LISTED: Final = 5
 
 
 def python_value(array: Any, index: int) -> Any:
-    """The value at ``index`` as a Python object.
+    """Return the value at ``index`` as a Python object.
 
     A time that Python cannot represent, such as one in the year 20000 or in an unknown zone, becomes the number of its
     units, and text that is not UTF-8 becomes bytes.
@@ -105,12 +105,12 @@ def python_value(array: Any, index: int) -> Any:
 
 @contextmanager
 def column_errors(name: str, kind: object, *more: type[BaseException]) -> Iterator[None]:
-    """Raise what Arrow says of the values of a column as SourceError, which names the column and its type.
+    """Convert Arrow's errors about the values of a column to SourceErrors that name the column and its type.
 
     Args:
         name: the column.
         kind: its type.
-        more: other exceptions by which a library refuses a type or a value. For blocks that only call libraries.
+        more: other exceptions with which a library refuses a type or a value, for blocks that only call this library.
     """
     try:
         yield
@@ -120,19 +120,22 @@ def column_errors(name: str, kind: object, *more: type[BaseException]) -> Iterat
         told = str(error).partition("\n")[0][:200]
         raise SourceError(
             f"column {name!r}: values of the type {kind!s:.200} cannot be stored: {told}",
-            hint="Give the column another type, such as text, or leave it out, before it is added.",
+            hint="Before you add the column, give it another type, such as text, or leave it out.",
             details={"column": name, "type": str(kind)[:200], "reason": told},
         ) from error
 
 
 def first_of(mask: Any, *, value: bool) -> int | None:
-    """The index of the first ``value`` in an Arrow array of booleans; None if it does not occur."""
+    """Return the index of the first ``value`` in an Arrow array of booleans, or None."""
     index: int = import_pyarrow().compute.index(mask, value).as_py()
     return None if index < 0 else index
 
 
 def in_halves(array: Any, convert: Callable[[Any], Any], refuse: Callable[[int], Any]) -> Any:
-    """Convert an array as a whole, or else halves of it; ``refuse`` gives an array of one for a value that fails."""
+    """Convert a whole array, or if that fails, its halves.
+
+    ``refuse`` returns an array of one for a value that fails.
+    """
     arrow = import_pyarrow()
 
     def convert_part(start: int, stop: int) -> list[Any]:
@@ -149,7 +152,7 @@ def in_halves(array: Any, convert: Callable[[Any], Any], refuse: Callable[[int],
 
 
 def column_array(table: Any, name: str) -> Any:
-    """A column as one array, without extension types and dictionaries; nulls if the table has no such column."""
+    """Return a column as one array, without extension types and dictionaries; all null if the column is missing."""
     place = table.schema.get_field_index(name)
     if place < 0:
         return import_pyarrow().nulls(table.num_rows)

@@ -1,11 +1,11 @@
-"""Opens WebDataset tars: files in sequence with the same name up to the first dot are one record.
+"""Opens WebDataset tars: consecutive files with the same name up to the first dot are a record.
 
     000000.jpg 000000.cls 000000.json 000001.jpg ...  ->  columns jpg, cls, caption ...; key 000000
 
-The headers of all tars are read first, because every block of rows has the columns of all of them. The keys of JSON
-objects are columns, as in JSON lines. ``cls`` is int64 if all files have integers, else a class label with their names;
-``txt`` is text, PNG and JPEG are images, everything else is bytes. A file that a sample lacks is null; an image is
-then a list of none or one. Follows the format of https://github.com/webdataset/webdataset.
+The headers of all tars are read first, because every block of rows has the columns of all tars. The keys of JSON
+objects are columns, as in JSON lines. ``cls`` is int64 if all files contain integers, otherwise a ClassLabel of their
+names; ``txt`` is text, PNG and JPEG are images, and everything else is bytes. A missing file of a sample is null; an
+image is then a list of zero or one element. Follows the format of https://github.com/webdataset/webdataset.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from registry.storage.faults import storage_errors
 
 _CLASSES: Final = frozenset({"cls", "cls2"})
 _NUMBERS: Final = _CLASSES | {"index", "inx", "id"}
-_NO_CLASS: Final = "-1"  # exports write it for a null label
+_NO_CLASS: Final = "-1"  # exports write this for a null label
 _LONGEST_NAME: Final = 1000
 _TEXTS: Final = frozenset({"txt", "text", "transcript"})
 _JSON: Final = frozenset({"json", "jsn"})
@@ -63,10 +63,10 @@ _PEEKED: Final = 200
 def is_webdataset(path: Path) -> bool:
     """Whether an archive is a tar in which most of the first samples have several files, or most of all samples.
 
-    All headers are read if the first do not decide: a tar may be sorted by the endings of names.
+    If the first headers do not decide, all are read, because a tar may be sorted by the extensions of names.
 
     Raises:
-        SourceError: it is a damaged tar.
+        SourceError: the tar is damaged.
         StorageError: it cannot be read.
     """
     with storage_errors("read", str(path)), path.open("rb") as file:
@@ -87,7 +87,7 @@ def _are_samples(sizes: Mapping[str, int]) -> bool:
 
 
 def open_webdataset(files: Files, options: AddOptions) -> Source:
-    """Open WebDataset tars; see the module. A tar is a part; its name decides its split.
+    """Open WebDataset tars; see the module. Each tar is a part, whose name decides its split.
 
     Raises:
         SourceError: a tar is damaged, the files of a sample are not next to each other, a key occurs twice in a tar,
@@ -148,7 +148,7 @@ def open_webdataset(files: Files, options: AddOptions) -> Source:
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """The key of a member, up to the first dot of its last part, and its extension in lower case.
+    """Return the key of a member, which ends at the first dot of its last part, and its extension in lower case.
 
     >>> split_name("a.b/0001.Seg.PNG"), split_name("a/readme")
     (('a.b/0001', 'seg.png'), ('a/readme', ''))
@@ -160,13 +160,13 @@ def split_name(name: str) -> tuple[str, str]:
 
 @dataclass(slots=True)
 class _Numbers:
-    """The files of an extension that usually are numbers: whether all are, and their different texts."""
+    """The files of an extension that usually contain numbers: whether all do, and their distinct texts."""
 
     are_integers: bool = True
     names: set[str] | None = field(default_factory=set)
 
     def add(self, data: bytes | None) -> None:
-        """Take a file into account; None if it is too long to be a number or the name of a class."""
+        """Add the text of a file, or None if it is too long for a number or the name of a class."""
         text = None if data is None else data.decode(errors="replace").strip()
         if self.are_integers:
             is_plain = text is not None and _INTEGER.fullmatch(text) is not None
@@ -177,7 +177,7 @@ class _Numbers:
             self.names.add(text)
 
     def label(self) -> ClassLabel | None:
-        """The classes, sorted by name; None if there are too many, or if a text cannot be a name."""
+        """Return the classes, sorted by name, or None if there are too many, or if a text cannot be a name."""
         names = sorted((self.names or set()) - {_NO_CLASS})
         if not names or len(names) > MAX_CLASSES or not names[0]:
             return None
@@ -192,14 +192,14 @@ _INTEGER: Final = re.compile(r"-?[1-9][0-9]{0,18}|0")
 
 @dataclass(slots=True)
 class _Found:
-    """What the headers of tars show: how many samples have each column, and whether numbers are numbers."""
+    """The contents of tars, from their headers: the number of samples with each column, and the columns of numbers."""
 
     columns: Counter[str] = field(default_factory=Counter)
     numbers: defaultdict[str, _Numbers] = field(default_factory=lambda: defaultdict(_Numbers))
     num_samples: int = 0
 
     def scan(self, root: Path, names: Sequence[str]) -> bool:
-        """Read the headers of the tars of a split; returns whether no two tars have the same key."""
+        """Read the headers of the tars of a split. Returns whether keys are unique among the tars."""
         seen: set[int] = set()  # hashes, because a split may have many millions of keys
         is_unique = True
         for name in names:
@@ -229,7 +229,7 @@ class _Found:
 
 
 def _repeated(name: str, key: str, *, twice: set[str]) -> SourceError:
-    """The error for a key that returns after other keys in a tar; ``twice`` are the extensions that return, too."""
+    """Make the error for a key that occurs again after other keys in a tar; ``twice`` are its repeated extensions."""
     if twice:
         return SourceError(
             f"{name}: the key {key!r} occurs twice: two samples have a file '{key}.{min(twice)}'",
@@ -272,7 +272,7 @@ class TarPart:
         store: where the tar is stored.
         name: its name.
         columns: the extensions of all tars of the source that are columns, sorted.
-        texts: those of them that usually are numbers, and are text here.
+        texts: the columns that usually contain numbers, but are text here.
         has_unique_keys: whether no two tars of the split have the same key; otherwise keys start with the name of the
             tar.
         has_path: whether the keys are a column ``path``, the last one.
@@ -286,7 +286,7 @@ class TarPart:
     has_path: bool
 
     def spreads(self, extension: str) -> bool:
-        """Whether the keys of these JSON files are columns."""
+        """Whether the keys of these JSON files become columns."""
         return extension in _JSON and extension not in self.columns
 
     def __call__(self) -> Iterator[Rows]:
@@ -312,7 +312,7 @@ class TarPart:
 
 
 class _Block:
-    """The rows that were read and not handed out yet."""
+    """The rows that were read, but not yielded yet."""
 
     def __init__(self, part: TarPart) -> None:
         self._part = part
@@ -332,12 +332,12 @@ class _Block:
         self.bad.append(BadRow(file=f"{self._part.name}/{name}", line=None, reason=reason))
 
     def refuse(self, number: int, column: str | None, reason: str) -> None:
-        """Report the sample, which is then left out."""
+        """Report the sample as bad and leave it out."""
         self._refused = number
         self.bad.append(BadRow(file=self._part.name, line=number, column=column, reason=reason))
 
     def add(self, number: int, key: str, sample: Mapping[str, bytes]) -> None:
-        """Add a complete sample, unless it was refused or a value is invalid."""
+        """Add a complete sample, unless it was refused or contains an invalid value."""
         if self._refused == number:
             return
         try:
@@ -367,11 +367,11 @@ class _Block:
         self._num_bytes += sum(map(len, sample.values()))
 
     def _spread(self, column: str, text: str, row: dict[str, Any]) -> None:
-        """Add the keys of a JSON object to ``row``; another value is a column itself."""
+        """Add the keys of a JSON object to ``row``. Any other value is a column itself."""
         value = parse_value(text)
         for key, inner in value.items() if isinstance(value, dict) else ((column, value),):
             name = key
-            while name in self._part.columns or (name == PATH and self._part.has_path):  # a file has this name
+            while name in self._part.columns or (name == PATH and self._part.has_path):  # a file also has this name
                 name = f"{column}.{name}"
             if name in row:
                 raise BadValueError(f"the column {name!r:.80} occurs twice in the sample")
@@ -388,7 +388,7 @@ class _Block:
         return self._num_bytes >= MAX_BYTES or len(self.lines) + len(self.bad) >= MAX_ROWS
 
     def take(self) -> Iterator[Rows]:
-        """Yield the rows: one table, or several if the types of their JSON differ."""
+        """Yield the rows in one table, or in several if the types of their JSON differ."""
         name, lines, keys = self._part.name, self.lines, self._keys
         if self.bad:
             yield Rows(table=import_pyarrow().table({}), lines=(), keys=(), bad=tuple(self.bad))

@@ -307,7 +307,7 @@ def test_an_invalid_holdout_is_refused(catalog: registry.Catalog, text: str) -> 
 def test_a_holdout_needs_a_split_to_cut(catalog: registry.Catalog) -> None:
     with pytest.raises(UsageError, match=r"^the source has a split 'test' already"):
         catalog.add(source({"train": PRICES, "test": PRICES}), "prices", holdout="test=10%")
-    with pytest.raises(UsageError, match="cut from the only split or from 'train'; the splits are a, b"):
+    with pytest.raises(UsageError, match="taken from the only split or from 'train'; the splits are a, b"):
         catalog.add(source({"a": PRICES, "b": PRICES}), "prices", holdout="test=10%")
 
 

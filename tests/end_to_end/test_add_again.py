@@ -289,7 +289,7 @@ def test_pictures_keep_their_type(tmp_path: Path, catalog: Catalog) -> None:
     before = types_of(report)
     frames = [Image.fromarray(np.full((4, 4), grey, np.uint8)) for grey in (0, 255)]
     frames[0].save(tmp_path / "pictures/c.gif", save_all=True, append_images=frames[1:])
-    with pytest.raises(UnusableRowsError, match=r"\n  c\.gif: it has 2 frames, and an Image has one"):
+    with pytest.raises(UnusableRowsError, match=r"\n  c\.gif: it has 2 frames, but an Image has only one"):
         catalog.add(tmp_path / "pictures", "pictures")
     assert types_of(catalog.add(tmp_path / "pictures", "pictures", skip_bad=1)) == before
     assert types_of(catalog.add(tmp_path / "pictures", "pictures", retype=True)) != before

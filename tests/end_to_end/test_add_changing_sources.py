@@ -114,13 +114,13 @@ def test_rows_that_change_while_a_column_is_new_are_refused(catalog: registry.Ca
         yield {"a": 1, "b": reads}
         yield {"a": 2, "b": 0}
 
-    with pytest.raises(SourceError, match="changed while it was added: a row has other values than before"):
+    with pytest.raises(SourceError, match="changed while it was added: the values of a row changed"):
         catalog.add(rows, "x")
 
 
 def test_a_function_that_yields_fewer_rows_later_is_refused(catalog: registry.Catalog) -> None:
     sizes = itertools.chain([3, 3, 3], itertools.repeat(2))
-    with pytest.raises(SourceError, match="the function <lambda> yielded 2 rows, and 3 rows the time before"):
+    with pytest.raises(SourceError, match="the function <lambda> yielded 2 rows, but 3 rows in the pass before"):
         catalog.add(lambda: [{"a": 1}] * next(sizes), "x")
 
 
@@ -167,7 +167,7 @@ def test_a_generator_may_fill_the_same_array_in_tuples(catalog: registry.Catalog
 @pytest.mark.parametrize(
     ("parts", "holdout", "message"),
     [
-        (["train", "test"], "test=50%", "column 's' names the split 'test', which the holdout would add to"),
+        (["train", "test"], "test=50%", "the column 's' already has a split 'test', like the holdout"),
         (["train", "train"], "test=0.001%", "the holdout 'test' has no rows"),
         (["x", "y"], "test=50%", "the holdout 'test' has no rows"),
         ([None, None], "test=0.001%", "the holdout 'test' has no rows"),

@@ -376,7 +376,7 @@ def test_several_sources_must_be_files_of_this_machine(catalog: Catalog, tmp_pat
     file = str(tmp_path / "a.csv")
     with pytest.raises(SourceError, match=f"{tmp_path} is a folder: several sources must be files"):
         catalog.add([file, tmp_path], "numbers")
-    with pytest.raises(UsageError, match="several sources must be files of this machine"):
+    with pytest.raises(UsageError, match="several sources must be local files"):
         catalog.add([file, "https://example.org/b.csv"], "numbers")
     with pytest.raises(UsageError, match="several files cannot stay in place"):
         catalog.add([file, file], "numbers", in_place=True)

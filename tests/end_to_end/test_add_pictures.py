@@ -58,9 +58,7 @@ def test_pictures_of_two_depths_are_refused_or_kept_as_bytes(tmp_path: Path, cat
     make_picture("RGB").save(tmp_path / "in" / "a.jpg")
     with pytest.raises(SourceError) as caught:
         catalog.add(tmp_path / "in", "pictures")
-    assert str(caught.value).startswith(
-        "b.png has 16 bits for each sample, and a.jpg has 8: one Image cannot hold both"
-    )
+    assert str(caught.value).startswith("b.png has 16 bits per sample, but a.jpg has 8: an Image has a single depth")
     catalog.add(tmp_path / "in", "pictures", features={"image": "bytes"})
     rows = sorted(row["image"] for row in catalog.dataset("pictures").read("train"))
     assert rows == sorted((tmp_path / "in" / name).read_bytes() for name in ("a.jpg", "b.png"))
@@ -118,7 +116,7 @@ def test_frames_are_never_dropped(tmp_path: Path, catalog: Catalog) -> None:
     path = tmp_path / "in" / "a.gif"
     make_picture("L").save(path, save_all=True, append_images=[make_picture("L", 1)])
     report = catalog.add(tmp_path / "in", "pictures")
-    assert "a.gif: it has 2 frames, and an Image has one" in report.plan.source.summary
+    assert "a.gif: it has 2 frames, but an Image has only one" in report.plan.source.summary
     assert [row["image"] for row in catalog.dataset("pictures").read("train")] == [path.read_bytes()]
 
 
@@ -142,7 +140,7 @@ def test_a_shape_on_which_all_agree_widens_with_other_sizes(tmp_path: Path, cata
 @pytest.mark.parametrize(
     ("mode", "word", "fault"),
     [
-        ("I;16", "Image", "it has 16 bits for each sample, and the Image has 8"),
+        ("I;16", "Image", "it has 16 bits per sample, but the Image has 8"),
         ("RGB", "Image[7, 5, 3]", "expected shape (7, 5, 3), found an image of 5 x 7"),
     ],
 )

@@ -150,7 +150,7 @@ def test_a_config_gets_another_name(tmp_path: Path, catalog: Catalog) -> None:
 def test_only_the_config_that_is_read_is_renamed(tmp_path: Path, catalog: Catalog) -> None:
     (tmp_path / "repository").mkdir()
     given = repository(tmp_path / "repository")
-    with pytest.raises(UsageError, match="only the config that is read") as caught:
+    with pytest.raises(UsageError, match="only the config that is being read") as caught:
         catalog.add(given, "x", config="de", rename_configs={"en (US)": "en_US"})
     assert caught.value.hint == "Write rename_configs={'de': 'NAME'}, and add the other configs one by one."
     with pytest.raises(SourceError, match="nope"):

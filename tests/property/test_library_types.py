@@ -380,7 +380,7 @@ def test_times_that_the_unit_of_arrow_does_not_hold_are_refused_and_not_changed(
 def test_masked_values_are_null_and_never_the_value_below_the_mask() -> None:
     masked = np.ma.array([[1, 2], [3, 4]], mask=[[True, False], [False, False]])
     assert judge_object({"x": masked}, "masked") == (
-        "column 'x': the array of shape (2, 2) has masked values, and only whole rows can be null"
+        "column 'x': the array of shape (2, 2) has masked values, but only whole rows can be null"
     )
     assert judge_object([{"x": masked[0]}, {"x": masked[1]}], "masked rows") is None  # row 1 cannot be used
     table = next(iter(_rows([{"x": np.ma.masked}, {"x": 1}])))

@@ -315,7 +315,7 @@ def test_the_summary_says_why_images_and_sounds_are_bytes(tmp_path: Path) -> Non
     assert source.summary == "2 images (jpg, png); no label: no split has two folders"
     source = open_source(write(tmp_path / "1", {"2.gif": IMAGES["gif"]}))
     assert source.summary == (
-        "3 images (gif, jpg, png), stored as bytes: 2.gif: it has 2 frames, and an Image has one; "
+        "3 images (gif, jpg, png), stored as bytes: 2.gif: it has 2 frames, but an Image has only one; "
         "no label: no split has two folders"
     )
     source = open_source(write(tmp_path / "2", {"1.wav": SOUNDS["wav"], "2.m4a": SOUNDS["m4a"]}))

@@ -79,7 +79,7 @@ def test_a_claim_is_true_of_all_rows(values: list[str | None], step: int) -> Non
 def test_the_line_can_be_pasted() -> None:
     assert describe_candidate("unit id", is_first=True) == (
         "`unit id` is unique: with `key='unit id'` a diff shows corrected cells as changes. "
-        "Decide now; later it moves every record."
+        "Decide now: changing the key later moves every record."
     )
 
 

@@ -214,7 +214,7 @@ def test_metadata_of_parquet(tmp_path: Path) -> None:
             place.format(3) + "the file 'none.png' does not exist",
             place.format(4) + "a second entry for '1.png', after line 2",
             place.format(5) + "file_name is missing",
-            "train/3.png: train/metadata.parquet has no entry for it",
+            "train/3.png: train/metadata.parquet has no entry for this file",
         ]
     )
     assert not source.is_typed
@@ -250,7 +250,7 @@ def test_metadata_that_cannot_be_used(tmp_path: Path) -> None:
             tmp_path / "4",
             {"a/1.png": PNG, "a/metadata.csv": b"file_name,x\n1.png,7\n", "b/metadata.csv": b"file_name,y\n2.png,7\n"},
         )
-    assert str(caught.value) == "metadata files must have the same columns; not all have 'x', 'y'"
+    assert str(caught.value) == "metadata files must have the same columns; some lack 'x', 'y'"
 
 
 def test_a_folder_without_images(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ class Broken:
         ({"x": []}, "the dict of 1 array has no rows"),
         (
             {"train": FRAME, "label": np.zeros(2)},
-            "the dict mixes splits and columns: 'train' is a pandas DataFrame, 'label' is a numpy ndarray",
+            "the dict mixes splits and columns: 'train' is a pandas DataFrame, but 'label' is a numpy ndarray",
         ),
         (
             {"train": FRAME, "test": FRAME[["x"]]},
@@ -216,7 +216,7 @@ def test_polars_frames_are_read() -> None:
     assert opened(frame).summary == "polars DataFrame: 2 rows, 2 columns"
     with pytest.raises(SourceError) as caught:
         open_object(frame.lazy())
-    assert str(caught.value) == "a polars LazyFrame is a query and holds no rows"
+    assert str(caught.value) == "a polars LazyFrame is a query without rows"
 
 
 def test_the_first_axis_of_arrays_is_the_rows_and_the_others_are_fixed_sizes() -> None:
@@ -381,7 +381,7 @@ def test_rows_that_change_between_reads_are_noticed() -> None:
     (part,) = opened(lambda: [{"x": 1}] * next(sizes)).parts
     with pytest.raises(SourceError) as caught:
         list(part.read())
-    assert str(caught.value) == "the function <lambda> yielded 2 rows, and 3 rows the time before"
+    assert str(caught.value) == "the function <lambda> yielded 2 rows, but 3 rows in the pass before"
 
 
 def test_rows_that_are_no_dicts_are_reported() -> None:
