@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from registry.argument_types import require_type
@@ -97,6 +98,7 @@ class Reference:
         )
 
     @classmethod
+    @lru_cache(1024)  # every value of a version makes its reference, often many times in a row
     def exactly(cls, name: str, config: str | None, version: Version) -> Reference:
         """The exact reference of one version.
 

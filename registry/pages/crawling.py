@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from bisect import bisect_left
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -111,14 +112,14 @@ class SiteRenderer:
         catalog = open_snapshot(self.snapshot, self.data_dir)
         catalog.forget()
         view = replace(self.view, brief=self._brief(catalog, crawl.group)) if crawl.group else self.view
-        result, waiting, seen = Crawled(), list(crawl.roots), set(crawl.roots)
+        result, waiting, seen, twins = Crawled(), list(crawl.roots), set(crawl.roots), dict[Address, Page]()
         while waiting:
             path = waiting.pop()
-            if page_name(path) in crawl.done or "/".join(file_names(path)) in crawl.done:
+            if crawl.done and (page_name(path) in crawl.done or "/".join(file_names(path)) in crawl.done):
                 continue
             visit = Visit(catalog=catalog, path=path, is_live=False, most_records=self.records, site=view)
-            targets = self._write(visit, crawl, result)
-            for target in targets - seen:
+            targets = self._write(visit, crawl, result, twins)
+            for target in sorted(targets - seen, key=len, reverse=True):  # the first page of the records comes first
                 seen.add(target)
                 if group_of(target) == crawl.group:
                     waiting.append(target)
@@ -126,37 +127,46 @@ class SiteRenderer:
                     result.links.add(target)
         return result
 
-    def _write(self, visit: Visit, crawl: Crawl, result: Crawled) -> set[Address]:
+    def _write(self, visit: Visit, crawl: Crawl, result: Crawled, twins: dict[Address, Page]) -> set[Address]:
         path, targets = visit.path, set[Address]()
         name = "/".join(file_names(path))
         if path[:1] == ("static",):
             contents = {name: files("registry.pages").joinpath(*path).read_bytes()}
         else:
-            page, text = self._answer(visit, result)
+            page, text = self._answer(visit, result, twins)
             if isinstance(page, Media):
                 contents = {name: page.content}
                 result.types[name] = page.content_type or "application/octet-stream"
             else:
                 html, targets = render(page, visit)
-                parts = {page_name(path): html, page_name(path).removesuffix("html") + "json": text}
+                folder = f"{name}/" if name else ""
+                parts = {f"{folder}index.html": html, f"{folder}index.json": text}
                 contents = {part: re.sub(self.private, "…", content).encode() for part, content in parts.items()}
                 result.num_pages += 1
         for part, content in contents.items():
             facts = FileFacts(len(content), hashlib.sha256(content).hexdigest())
             result.files[part] = facts
             if crawl.present.get(part) != facts:
-                place = Path(self.folder, part)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_bytes(content)
+                _write_file(Path(self.folder, part), content)
         return targets
 
-    def _answer(self, visit: Visit, result: Crawled) -> tuple[Any, str]:
-        """A page and its JSON, or media. A page that fails is words about it, so that links to it work."""
+    def _answer(self, visit: Visit, result: Crawled, twins: dict[Address, Page]) -> tuple[Any, str]:
+        """A page and its JSON, or media. A page that fails is words about it, so that links to it work.
+
+        ``twins`` are pages that another address shows, too: that of the version of a dataset, and of its first split.
+        """
         path = visit.path
         try:
-            page = older(visit, path) if visit.site is not None and path in visit.site.brief else answer(visit)
+            if visit.site is not None and path in visit.site.brief:
+                page: Page | Media = older(visit, path)
+            else:
+                page = twins.pop(path, None) or answer(visit)
             if isinstance(page, Media):
                 return page, ""
+            if page.name == "dataset":
+                twins[page.values["version_path"]] = page
+            elif page.name == "records" and path[-1] == "records":
+                twins[*path, page.values["split"]] = page
             page = _with_public_faults(page, path, result)
             return page, json_of(page)
         except RegistryError as error:
@@ -186,6 +196,15 @@ class SiteRenderer:
         except NotFoundError:  # its page says so
             pass
         return frozenset(result)
+
+
+def _write_file(place: Path, content: bytes) -> None:
+    """Write a file. Its folder is made where it is missing, so only for the first of the two files of a page."""
+    try:
+        place.write_bytes(content)
+    except FileNotFoundError:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
 
 
 def _with_public_faults(page: Page, path: Address, result: Crawled) -> Page:
@@ -246,8 +265,12 @@ class SnapshotCatalog(Catalog):
         self, reference: Any, *, below: Version | None = None, limit: int | None = None, **options: Any
     ) -> tuple[VersionSummary, ...]:
         """See ``Catalog.versions``. All are read once: every page of a dataset has some of them."""
-        every = super().versions(reference, **options)
-        return tuple(it for it in every if below is None or it.version < below)[:limit]
+        key, answers = ("versions", str(reference), *options.items()), cast("_Remembered", self.backend).answers
+        if key not in answers:
+            answers[key] = super().versions(reference, **options)
+        every: tuple[VersionSummary, ...] = answers[key]
+        start = 0 if below is None else bisect_left(every, True, key=lambda it: it.version < below)
+        return every[start:][:limit]
 
     def forget(self) -> None:
         """Forget every answer, to bound memory."""

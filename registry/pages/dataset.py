@@ -85,20 +85,18 @@ def versions(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
     return Page(name="versions", title=f"Versions of {dataset.reference.dataset}", values=values)
 
 
-def version_line(
-    visit: Visit, reference: Reference, *, below: Version | None, limit: int = _VERSIONS
-) -> dict[str, Any]:
-    """At most ``limit`` versions, the newest first, each with the step of its number and what it changed."""
+def version_line(visit: Visit, reference: Reference, *, below: Version | None) -> dict[str, Any]:
+    """At most 100 versions, the newest first, each with the step of its number and what it changed."""
     of_dataset = Reference(name=reference.name, config=reference.config)
-    summaries = visit.catalog.versions(of_dataset, below=below, limit=limit + 1)
+    summaries = visit.catalog.versions(of_dataset, below=below, limit=_VERSIONS + 1)
     befores: dict[Version, Version] = {newer.version: older.version for newer, older in pairwise(summaries)}
     waiting = visit.catalog.lifecycle.proposals(of_dataset) if visit.is_live else ()
     proposed = {proposal.version: proposal.proposed_by for proposal in waiting}
     line = [
         {**_version(summary, befores.get(summary.version)), "proposed_by": proposed.get(summary.version)}
-        for summary in summaries[:limit]
+        for summary in summaries[:_VERSIONS]
     ]
-    return {"versions": line, "older": line[-1]["version"] if len(summaries) > limit else None}
+    return {"versions": line, "older": line[-1]["version"] if len(summaries) > _VERSIONS else None}
 
 
 def _version(summary: VersionSummary, before: Version | None) -> dict[str, Any]:
@@ -161,16 +159,19 @@ def older(visit: Visit, path: tuple[str, ...]) -> Page:
     _, name, *config, number = path
     version = Version.parse(number)
     reference = Reference.exactly(name, config[0] if config else None, version)
-    (newest,) = version_line(visit, reference, below=None, limit=1)["versions"]
+    of_dataset = Reference(name=reference.name, config=reference.config)
+    (newest,) = visit.catalog.versions(of_dataset, limit=1)
     next_number = Version(version.major, version.minor, version.patch + 1)
-    row = next(iter(version_line(visit, reference, below=next_number, limit=1)["versions"]), None)
-    if row is None or row["path"] != path:
+    summary, *before = visit.catalog.versions(of_dataset, below=next_number, limit=2) or (newest,)
+    if summary.version != version:
         raise NotFoundError(f"there is no version {'/'.join(path)!r:.200}")
+    row = _version(summary, before[0].version if before else None)
     values = {
         **{key: value for key, value in row.items() if key != "path"},
+        "proposed_by": None,
         "dataset": reference.dataset,
         "reference": reference,
-        "newest": newest["version"],
+        "newest": newest.version,
         "code": code_of(visit, reference, first_split(row["splits"])),
     }
     return Page(name="older", title=str(reference), values=values)

@@ -185,6 +185,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
+        cache_size=-1,  # all of them, without the lock of a cache that forgets
     )
     environment.filters |= {"markdown": markdown, "size": size, "day": _day, "clean": without_steering, "data": _data}
     environment.filters |= {"polyline": polyline, "by": _by}
