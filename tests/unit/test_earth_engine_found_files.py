@@ -114,6 +114,12 @@ def test_a_second_download_is_another_export(tmp_path: Path, copy: str) -> None:
     assert find_export(tmp_path, prefix="p").filenames == ("p-00000.tfrecord.gz",)
 
 
+@pytest.mark.parametrize("copy", ["p-00001 (1).tfrecord.gz", "Copy of p-00001.tfrecord.gz"])
+def test_a_copy_of_a_shard_that_is_missing_is_not_left_out_in_silence(tmp_path: Path, copy: str) -> None:
+    error = refused(tmp_path, "p-00000.tfrecord.gz", copy, prefix="p")
+    assert f"{copy}: its name is not that of a file of an export" in lines(error)
+
+
 @pytest.mark.parametrize(
     "name",
     [

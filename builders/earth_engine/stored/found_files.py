@@ -35,6 +35,8 @@ _LIKE_THEM = re.compile(r"\.tfrecord|mixer\b.*\.json", re.I | re.S)
 """In the name of a file that may belong to an export: ``area-00001.tfrecord (1).gz``, ``area-mixer (1).json``."""
 _COPY = re.compile(r"(?P<prefix>.*?)-?(?P<digits>[0-9]{5,})[ (]", re.S)
 """The beginning of a name that browsers give to a second download of a shard."""
+_COPY_OF: Final = "Copy of "
+"""What Google Drive writes before the name of a copy."""
 _USUAL_DIGITS: Final = 5
 
 
@@ -97,16 +99,18 @@ def find_export(folder: str | os.PathLike[str] | Store, *, prefix: str | None = 
 def _unread(names: Sequence[str], groups: dict[str, NamedFiles], prefix: str) -> list[str]:
     """The files with ``prefix`` that look like those of an export, and are in no group.
 
-    Also second downloads of shards that are missing, which are tables by their names: ``area-00002 (1).tfrecord.gz``.
+    Also second downloads and copies of shards that are missing, which are a table or another image by their names:
+    ``area-00002 (1).tfrecord.gz``, ``Copy of area-00002.tfrecord.gz``.
     """
     images = {own: group for own, group in groups.items() if group.shards or group.mixers}
     numbers = {own: {shard.number for shard in group.shards} for own, group in images.items()}
     read = set(groups[prefix].names) if prefix else set()
     for name in (name for group in groups.values() for name in group.names):
-        copy = _COPY.match(name)
+        original = name.removeprefix(_COPY_OF)
+        copy = _COPY.match(original) or (None if original == name else SHARD.fullmatch(original))
         if copy is None or copy["prefix"] not in numbers or int(copy["digits"]) in numbers[copy["prefix"]]:
             read.add(name)
-    begin = re.compile(re.escape(prefix) + "[-. 0-9]" if prefix else "[^.]")
+    begin = re.compile(rf"(?:{_COPY_OF})?{re.escape(prefix)}[-. 0-9]" if prefix else "[^.]")
     return [name for name in sorted(names) if name not in read and begin.match(name) and _LIKE_THEM.search(name)]
 
 
