@@ -32,6 +32,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from glob import escape
 from pathlib import Path
 from typing import Any, Final
 
@@ -114,37 +115,28 @@ def open_saved_dataset(files: Files, options: AddOptions) -> Source:
     folders = saved.folders()
     renamed = options.split_names(folders, f"{files.location}: {DICT}: ")
     described = saved.features(next(iter(folders.values())))
-    places: dict[str, tuple[int, str]] = {}
+    names: list[str] = []
+    splits: dict[str, str] = {}
     for name, folder in folders.items():
         if saved.features(folder) != described:
             raise SourceError(
                 f"{files.location}: the features of the split {name!r} differ from those of {next(iter(folders))!r}",
                 hint="Cast one of them before saving: dataset.cast(features)",
             )
-        for data in saved.data_files(folder):  # An empty split has no file, or a file without rows.
-            places[data] = len(places), renamed[name]
-    if not places:
+        if data := saved.data_files(folder):  # none, or one without rows, if the split is empty
+            names += data
+            splits[renamed[name]] = f"{escape(folder)}*"
+    if not names:
         raise SourceError(f"{files.location}: the dataset has no rows", hint="Save data with at least one row.")
-    source = open_arrow(
-        files.only(sorted(places)), replace(options, kind="arrow", splits={"train": "*"}, rename_splits=None)
-    )
-    parts = [
-        replace(part, split=places[part.name][1]).mapped(partial(_with_plain_files, described))
-        for part in sorted(source.parts, key=lambda part: places[part.name])
-    ]
-    source = replace(source, parts=parts)
+    source = open_arrow(files.only(sorted(names)), replace(options, kind="arrow", splits=splits, rename_splits=None))
+    in_order = sorted(source.parts, key=lambda part: names.index(part.name))
+    source = replace(source, parts=[part.mapped(partial(_with_plain_files, described)) for part in in_order])
     first = source.first_rows()
-    filled = {part.name for part in parts}
-    uses = list(files.uses((name for name in places if name not in filled), "skipped", reason="it has no rows"))
-    for split in source.splits:
-        uses += files.uses(
-            (name for name in places if name in filled and places[name][1] == split), "records", split=split
-        )
+    uses = list(source.files)
     about = {DICT: "the names of the splits", STATE: "the names of the data files", INFO: "features and license"}
-    for name in files.names:
+    for name in sorted(set(files.names) - set(names)):
         reason = about.get(name.rpartition("/")[2])
-        if name not in places:
-            uses += files.uses([name], "metadata" if reason else "skipped", reason=reason or "not listed in state.json")
+        uses += files.uses([name], "metadata" if reason else "skipped", reason=reason or "not listed in state.json")
     texts = described_texts(saved.json(f"{next(iter(folders.values()))}{INFO}"))
     if first is not None and described:  # The library `datasets` reads them here, not in the metadata of the schema.
         source = replace(source, hints=hints_of(described, first.table))
@@ -152,7 +144,7 @@ def open_saved_dataset(files: Files, options: AddOptions) -> Source:
     return replace(
         source,
         kind=KIND,
-        summary=f"Hugging Face dataset: {counted(len(folders), 'split')}, {counted(len(places), 'Arrow file')}",
+        summary=f"Hugging Face dataset: {counted(len(folders), 'split')}, {counted(len(names), 'Arrow file')}",
         files=(*uses, *files.skipped),
         metadata=replace(source.metadata, **texts),
         origins=files.origins,
