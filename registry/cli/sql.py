@@ -121,7 +121,7 @@ def _present(session: Session, schema: pa.Schema, batches: Iterator[pa.RecordBat
     def human(_: object) -> Iterator[Block]:
         rows = (row for batch in batches for row in batch.to_pylist())
         shown = list(islice(rows, _MOST_ROWS))
-        cells = [{name: v if isinstance(v, int) else text_of(v) for name, v in row.items()} for row in shown]
+        cells = [{name: v if type(v) is int else text_of(v) for name, v in row.items()} for row in shown]
         yield Table(cells, {name: name for name in schema.names}, empty="no rows", fits=True)
         if next(rows, None) is not None:
             yield f"and more rows: {spell('output_format', 'csv')} prints all of them"

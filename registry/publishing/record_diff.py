@@ -542,6 +542,8 @@ def tell_apart(before: Any, after: Any) -> tuple[str, str]:
     ('0', '1 at [0, 0]; 3 of 9 values differ')
     >>> tell_apart(None, b"null")
     ('null', "'null'")
+    >>> tell_apart(*(Ragged(np.arange(3), (np.array(lengths),)) for lengths in ([3], [1, 2])))
+    ('1 row', '2 rows')
     """
     return find_difference(before, after).as_pair()
 
@@ -592,7 +594,7 @@ def _cut(text: bytes, start: int, *, as_text: bool) -> str:
 
 def _tell_ragged(before: Ragged, after: Ragged) -> Difference:
     if len(before) != len(after):
-        return Difference(f"{len(before):,} rows", f"{len(after):,} rows")
+        return Difference(counted(len(before), "row"), counted(len(after), "row"))
     for index, pair in enumerate(zip(before, after, strict=True)):
         if content_bytes(pair[0]) != content_bytes(pair[1]):
             inner = find_difference(*pair)

@@ -66,6 +66,12 @@ def test_verify_names_file_record_feature_and_both_digests(pins: Cli, workspace:
     assert read.code == 0, "ids come from the pin alone"
 
 
+def test_an_empty_pin_names_no_folder(digits: Cli) -> None:
+    assert digits("pin", "create", "digits", "train[:0]").code == 0
+    out = digits("pin", "verify", "dataset.lock.yaml").out
+    assert out == "train: digits:1.0.0 train[:0]: 0 records as pinned: every file is the pinned one (no files)\n"
+
+
 def test_a_damaged_record_is_not_read_and_not_pinned(pins: Cli, workspace: Path) -> None:
     change_value(SHARD, 7, right_checksum=False)
     message = (

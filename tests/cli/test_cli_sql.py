@@ -39,6 +39,10 @@ def test_rows_are_printed_in_each_format(digits: Cli, monkeypatch: pytest.Monkey
     assert pyarrow.feather.read_table(io.BytesIO(arrow)).to_pylist() == ROWS
 
 
+def test_bools_are_printed_as_in_other_commands(digits: Cli) -> None:
+    assert digits("sql", "SELECT label = '0' AS is_zero FROM digits ORDER BY ALL LIMIT 1").out == "is_zero\nfalse\n"
+
+
 def test_types_that_only_sql_has_are_text_or_numbers(digits: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     query = (
         "SELECT sum(1) AS s, 1.5::DECIMAL(9, 2) AS d, DATE '2024-01-02' AS t, [1, NULL] AS l, 'a\"b' AS q, NULL AS n"

@@ -239,10 +239,9 @@ def _describe_report(it: dict[str, Any]) -> Iterator[str]:
     if it["is_sound"]:
         how = "every file matches the pin" if it["proved_by"] == "files" else "the records match the pin"
         deep = ", and every record was digested and decoded" if it["deep"] else ""
-        yield (
-            f"{named}: {counted(it['num_examples'], 'record')} as pinned: "
-            f"{how}{deep} ({counted(it['num_files'], 'file')}, {size(it['num_bytes'])} in {place})"
-        )
+        read = f"{counted(it['num_files'], 'file')}, {size(it['num_bytes'])} in {place}"
+        records = counted(it["num_examples"], "record")
+        yield f"{named}: {records} as pinned: {how}{deep} ({read if it['num_files'] else 'no files'})"
         yield from (f"  {note}" for note in it["notes"])
         return
     yield f"{named} in {place} differs from the pin"
