@@ -1,7 +1,8 @@
-"""What is published: the catalog protocol, its values, and its implementation in SQL on SQLite and PostgreSQL.
+"""The catalog of published versions: its protocol, its values, and its implementation in SQL.
 
-Others call ``CatalogBackend`` (``backend.py``) and nothing else. Files are written first and the row last: the row is
-the commit. SQLAlchemy and Alembic are used only here, and loaded when a catalog is opened. Rows never leave the folder.
+Other packages call only ``CatalogBackend`` (``backend.py``). Files are written first and the row last: the row is the
+commit. SQLAlchemy and Alembic are used only in this folder, and are loaded when a catalog is opened. Rows never leave
+this folder.
 """
 
 from __future__ import annotations
@@ -136,18 +137,19 @@ def open_catalog(
 ) -> CatalogBackend:
     """Open the catalog at ``url``: ``sqlite:///path``, the path of a file, or ``postgresql[+psycopg]://...``.
 
-    With the options for a ``site``, also ``http(s)://...``, read-only. Nothing is requested before it is used.
+    With the options for a ``site``, also ``http(s)://...``, read-only. Nothing is requested before the first use.
 
-    With ``create``, an SQLite file that does not exist, or is empty, becomes a catalog; its folder must exist. Many
-    processes may do so at once. A database on a server is never changed here.
+    With ``create``, an SQLite file that does not exist, or is empty, becomes a catalog; its folder must exist. Several
+    processes may do so at the same time. A database on a server is never changed here.
 
     Raises:
         CatalogNotFoundError: the SQLite file does not exist, and ``create`` is False.
         UsageError: the text is not a URL of a catalog.
-        NotACatalogError: the file is not a database, or the database is of something else.
-        SchemaBehindError, SchemaAheadError: made by an older or newer registry, or an empty database on a server.
-        CatalogUnavailableError: locked, not answering, or refusing the connection.
-        MissingExtraError: PostgreSQL without psycopg (extra ``pg``).
+        NotACatalogError: the file is not a database, or the database is not a catalog.
+        SchemaBehindError, SchemaAheadError: an older or newer release made the catalog, or a database on a server is
+            empty.
+        CatalogUnavailableError: the database is locked, does not answer, or refuses the connection.
+        MissingExtraError: psycopg is not installed (extra ``pg``).
     """
     from registry.catalog.web_urls import is_site
 
@@ -179,7 +181,7 @@ def sqlite_path(url: str | os.PathLike[str]) -> Path | None:
 
 
 def masked_url(url: str | os.PathLike[str]) -> str:
-    """The URL of a catalog for messages, as ``CatalogBackend.url`` gives it: without its passwords.
+    """The URL of a catalog for messages, like ``CatalogBackend.url``: without passwords.
 
     >>> masked_url("postgresql+psycopg://ann:secret@host/data")
     'postgresql://ann:***@host/data'

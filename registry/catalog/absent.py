@@ -3,8 +3,8 @@
     connect("lab.db")  ->  AbsentCatalog  --dataset("digits")-->  CatalogNotFoundError, and no file
                                           --build("digits")--->  an empty catalog, until a write creates the file
 
-So a mistyped path in Python leaves nothing behind, as on the command line, and a script that publishes needs no flag. A
-publication that is refused or fails before it writes leaves nothing behind, either.
+A mistyped path in Python therefore leaves nothing behind, as on the command line, and a script that publishes needs no
+flag. A publication that is refused, or fails before it writes, leaves nothing behind either.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class OpenCatalog(Protocol):
 
 
 class AbsentCatalog(CatalogWrapper):
-    """Passes calls to the catalog once its file exists, whoever created it; before that, they raise.
+    """Passes calls to the catalog as soon as its file exists, regardless of who created it. Before that, calls raise.
 
     Attributes:
-        url: as ``CatalogBackend.url``.
-        file: as ``CatalogBackend.file``.
+        url: see ``CatalogBackend.url``.
+        file: see ``CatalogBackend.file``.
         is_created: whether this object created the file.
     """
 
@@ -61,9 +61,9 @@ class AbsentCatalog(CatalogWrapper):
 
     @contextmanager
     def publishing(self, *, dry_run: bool) -> Iterator[None]:
-        """Answer in this block as an empty catalog does; the first write creates the file, unless it is a dry run.
+        """Behave like an empty catalog in this block. The first write creates the file, unless it is a dry run.
 
-        A call that publishes may contain others, such as a preview: the outermost decides.
+        A call that publishes may contain other calls, such as a preview: the outermost block decides.
         """
         with self._lock:
             if not self._blocks and self._opened is None:
@@ -83,7 +83,7 @@ class AbsentCatalog(CatalogWrapper):
                     self._folder.cleanup()
 
     def require_publisher(self) -> None:
-        """See ``CatalogBackend.require_publisher``; that the file can be created is checked before the work starts."""
+        """See ``CatalogBackend.require_publisher``. Also checks that the file can be created."""
         if not self._is_there():
             above = next(folder for folder in self._path.parents if folder.exists())
             places = [self._path, above] if self._path.exists() else [above]
@@ -101,12 +101,12 @@ class AbsentCatalog(CatalogWrapper):
             return pass_call(self._open(create=False), call, *args, **kwargs)
         if POLICY[call].is_read or not any(self._blocks):
             return pass_call(self._empty, call, *args, **kwargs)
-        if "." in call and not call.startswith("reservations."):  # what an empty catalog refuses creates nothing
+        if "." in call and not call.startswith("reservations."):  # a call that an empty catalog refuses creates no file
             pass_call(self._empty, call, *args, **kwargs)
         return pass_call(self._open(create=True), call, *args, **kwargs)
 
     def _is_there(self) -> bool:
-        """Whether the file exists by now: somebody else may have published meanwhile."""
+        """Whether the file exists now: another process may have published in the meantime."""
         if self._opened is None and self._path.exists():
             try:
                 self._open(create=False)
@@ -135,7 +135,7 @@ def is_created(backend: CatalogBackend) -> bool:
 
 
 def to_publish(backend: CatalogBackend, *, dry_run: bool = False) -> AbstractContextManager[None]:
-    """A block that publishes to ``backend``: its first write creates the file of an SQLite catalog; no dry run does."""
+    """A block that publishes to ``backend``. Its first write creates a missing SQLite file; a dry run never does."""
     absent: object = backend
     return absent.publishing(dry_run=dry_run) if isinstance(absent, AbsentCatalog) else nullcontext()
 
@@ -146,7 +146,7 @@ def publishes(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def previews(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a method of ``Catalog`` that computes what a publication would do: nothing is created."""
+    """Decorate a method of ``Catalog`` that previews a publication: no file is created."""
     return _in_block(function, is_preview=True)
 
 

@@ -1,6 +1,6 @@
-"""Access to a shared catalog in SQL: its tokens, and the newest calls that it refused.
+"""Access to a shared catalog in SQL: its tokens, and the newest calls that were refused.
 
-The rows say who may call the server of the catalog. Whoever opens the database itself needs no token.
+The rows control access to the catalog's server. Clients that open the database itself need no token.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from registry.escaping import printable
 from registry.model import AccessToken, RefusedCall, Role
 
 _UNNOTED: Final = timedelta(minutes=1)
-"""How long uses of a token are not noted after the last one."""
+"""The minimum time between two updates of ``last_used_at`` of a token."""
 
 _KEPT: Final = timedelta(days=7)
-"""How long tokens of people and jobs that signed in with an ID token stay listed when they have expired."""
+"""How long expired tokens of people and jobs that signed in with an ID token remain listed."""
 
 _MAX_REFUSALS: Final = 100_000
 _MAX_TEXT: Final = 500
@@ -55,9 +55,9 @@ class SqlAccess(SqlGroup):
             try:
                 expires_at = None if expires_in is None else now + expires_in
             except OverflowError:
-                raise UsageError("the token would never expire", hint="Leave the time out instead.") from None
+                raise UsageError("the token would never expire", hint="Leave out the duration.") from None
             if expires_at is not None and expires_at <= now:
-                raise UsageError("the token would have expired already", hint="Write a time above zero, e.g. 90d.")
+                raise UsageError("the token would already have expired", hint="Write a positive duration, e.g. 90d.")
             token = AccessToken(
                 id=token_id,
                 name=name,
@@ -69,8 +69,8 @@ class SqlAccess(SqlGroup):
             )
             is_taken = sa.or_(access_token.c.id == token_id, access_token.c.digest == digest)
             if connection.execute(sa.select(access_token.c.id).where(is_taken)).first() is not None:
-                hint = "Create another one: its id is random."
-                raise ConflictError(f"there is a token {token_id} already", hint=hint)
+                hint = "Try again: ids are random."
+                raise ConflictError(f"the token {token_id} already exists", hint=hint)
             if not dry_run:
                 row = {
                     "id": token.id,
@@ -120,12 +120,12 @@ class SqlAccess(SqlGroup):
         is_noted = token.last_used_at is not None and now - token.last_used_at < _UNNOTED
         if token.is_valid(now) and not is_noted:
             use = sa.update(access_token).where(access_token.c.id == token.id).values(last_used_at=now)
-            with suppress(CatalogError):  # a catalog that is read-only or busy answers nevertheless
+            with suppress(CatalogError):  # a read-only or busy catalog must still answer
                 write(self._engine, lambda connection: connection.execute(use))
         return token
 
     def note_refusal(self, *, token: str | None, principal: str, call: str, dataset: str, reason: str) -> None:
-        # Whoever is refused may have written these texts.
+        # The refused caller controls these texts, so they are cut.
         texts = {"principal": principal, "call": call, "dataset": dataset, "reason": reason}
         row = {name: printable(text)[:_MAX_TEXT] for name, text in texts.items()}
 
@@ -154,5 +154,5 @@ def _read_token(row: Any) -> AccessToken:
 def _no_token(connection: sa.Connection, token_id: str) -> NotFoundError:
     known = connection.execute(sa.select(access_token.c.id, access_token.c.name).order_by(access_token.c.id)).all()
     of_name = [row.id for row in known if row.name == token_id]
-    hint = f"{token_id} has the tokens {', '.join(of_name[:10])}: name one of them." if of_name else None
+    hint = f"{token_id} has the tokens {', '.join(of_name[:10])}: name one of these ids." if of_name else None
     return TokenNotFoundError.of(token_id[:200], [row.id for row in known], hint=hint)

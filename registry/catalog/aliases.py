@@ -172,14 +172,14 @@ def _resolve(connection: sa.Connection, wanted: Reference) -> tuple[str | None, 
         why = f": {result.message}" if result.message else ""
         raise VersionWithdrawnError(
             f"{reference} is {result.state.value}{why}; no alias may point to it",
-            hint=f"Choose a version that can be read: registry versions {reference.dataset}",
+            hint=f"Choose a readable version: registry versions {reference.dataset}",
             details={"version": str(result.version), "state": result.state.value},
         )
     return choice.standing.config, result.version
 
 
 def _find(connection: sa.Connection, wanted: Reference) -> _Standing:
-    """The alias that ``wanted`` names, which need not exist; its config must."""
+    """The alias that ``wanted`` names. The alias need not exist, but its config must."""
     config = connection.execute(
         sa.select(builder_config.c.id, builder_config.c.name, builder.c.name.label("builder_name"))
         .join_from(builder_config, builder)
@@ -243,7 +243,7 @@ def _write(
     actor: str,
     message: str,
 ) -> None:
-    """Write the alias, its history, and last, the event. Without a version, the alias is removed."""
+    """Write the alias, its history and, last, the event. Without a version, the alias is removed."""
     now, is_this = read_clock(connection), alias.c.id == before.alias_id
     values = {"version_id": version_id, "set_at": now, "set_by": actor}
     if version_id is None:

@@ -1,6 +1,7 @@
 """The attachments of published versions in SQL: their rows are written with the version, or later with an event.
 
-The event of a publication lists them, and the event ``attach`` names one that was added later, so the log covers all.
+The event of a publication lists the attachments, and an ``attach`` event names one that was added later, so the log
+covers all of them.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def add_attachments(
             raise VersionNotFoundError(
                 f"{version.reference} is not published", hint="Publish it, then attach files to it."
             )
-        # From here on nobody else attaches to this dataset.
+        # From here on, no other transaction can attach to this dataset.
         reference = lock_reference(connection, version.reference)
         refuse_removed(connection, reference)
         by_name = {(present.kind, present.name): present for present in load_attachments(connection, version_id)}
@@ -45,9 +46,9 @@ def add_attachments(
         for attachment in new:
             if (present := by_name.get((attachment.kind, attachment.name))) is not None:
                 raise ConflictError(
-                    f"{version.reference} has another {attachment.kind} of the name {attachment.name}: "
+                    f"{version.reference} already has other {attachment.kind} with the name {attachment.name}: "
                     f"expected sha256 {present.sha256[:12]}, found {attachment.sha256[:12]}",
-                    hint="An attachment never changes. Attach other bytes under another name.",
+                    hint="Attachments never change. Attach the new bytes under another name.",
                     details={"attached": present.sha256, "offered": attachment.sha256},
                 )
         if not new:
@@ -78,10 +79,10 @@ def load_attachments(connection: sa.Connection, version_id: int) -> tuple[Attach
 
 
 def listed_attachments(attachments: Sequence[Attachment]) -> dict[str, Any]:
-    """The details that list the attachments of a version in the event of its publication; empty without attachments.
+    """The event details that list the attachments of a published version; empty without attachments.
 
     Raises:
-        UsageError: two have the same kind and name.
+        UsageError: two attachments have the same kind and name.
     """
     if len({(value.kind, value.name) for value in attachments}) != len(attachments):
         raise UsageError("two attachments of a version have the same kind and name")

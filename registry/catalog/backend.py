@@ -1,12 +1,13 @@
 """The catalog protocol: every call that the rest of the registry makes to a catalog.
 
-Calls take and return frozen values that can be pickled. Each call is one action: one transaction of a database, or one
-request over a network. The protocol mentions no database and no path of a machine. The caller reads large data in
-pieces: events by pages, shards and their lengths by ranges (``paging.py``). Every error is a ``RegistryError``.
+Calls take and return frozen, picklable values. Each call is one action: one transaction of a database, or one request
+over a network. The protocol does not depend on a database or on local paths. Callers read large data in pieces: events
+by pages, shards and their lengths by ranges (``paging.py``). Every error is a ``RegistryError``.
 
-``SqlCatalog`` implements it. The shard lengths of a returned version (``LoadedShardLengths``) keep a reference to the
-implementation and load more through this protocol. ``advance`` callbacks report progress; an implementation need not
-call them. With ``dry_run=True`` a call does everything except writing: it has the same result and the same errors.
+``SqlCatalog`` implements the protocol. The shard lengths of a returned version (``LoadedShardLengths``) keep a
+reference to the implementation and load more through this protocol. ``advance`` callbacks report progress;
+implementations need not call them. With ``dry_run=True``, a call writes nothing, but has the same result and raises the
+same errors.
 """
 
 from __future__ import annotations
@@ -74,12 +75,12 @@ Advance: TypeAlias = Callable[[int], None]
 """A callback that receives the number of rows processed since its last call."""
 
 Expected: TypeAlias = Version | Literal["none"] | None
-"""What an alias must point to before a change: this version, nothing ("none"), or anything (None)."""
+"""The expected target of an alias before a change: a version, "none" if it must not exist, or None for no check."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFilter:
-    """Selects events; None means any.
+    """Conditions that select events; None means any.
 
     Attributes:
         since, until: the first and the last moment, both included.
@@ -97,11 +98,11 @@ class EventFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventPage:
-    """Events that followed another one.
+    """A page of events after a given event.
 
     Attributes:
-        events: the events, oldest first. They may be none although others follow, which the caller may not see.
-        after: the id to continue from.
+        events: the events, oldest first. The page may be empty even if later events exist that the caller may not see.
+        after: the id from which to continue.
     """
 
     events: tuple[Event, ...]
@@ -114,7 +115,7 @@ class LengthBlock:
 
     Attributes:
         first: index of the first shard.
-        start: position in the split of the first record of shard ``first``; 0 if there is no such shard.
+        start: position in the split of the first record of shard ``first``; 0 if that shard does not exist.
         lengths: number of records in each shard.
         following: position of the first record of the next shard, or None after the last shard.
     """
@@ -137,9 +138,9 @@ class ShardCalls(Protocol):
     def files_of(
         self, references: Collection[Reference], *, attachments: bool = False
     ) -> dict[Reference, list[tuple[str, int]]]:
-        """The name and the size in bytes of each shard file of published versions, given exactly; a few queries.
+        """The name and size in bytes of each shard file of published versions, given exactly. Takes only a few queries.
 
-        With ``attachments``, those of their attachments follow.
+        With ``attachments``, the files of their attachments follow.
         """
 
     def lengths_between(self, split_id: int, first: int, stop: int) -> LengthBlock:
@@ -156,7 +157,7 @@ class ShardCalls(Protocol):
 
 
 class AccessCalls(Protocol):
-    """Who may call a shared catalog. Whoever opens its database needs no token, and sees the digests."""
+    """The access tokens of a shared catalog. Clients of its database need no token, and can see the digests."""
 
     def create_token(
         self,
@@ -170,48 +171,48 @@ class AccessCalls(Protocol):
         actor: str,
         dry_run: bool = False,
     ) -> AccessToken:
-        """Let the holder of a secret text call the catalog; ``model.new_secret`` gives its id and digest.
+        """Create a token for the holder of a secret text; ``model.new_secret`` returns its id and digest.
 
         Args:
-            token_id: the public part of the secret text, which itself is never sent.
+            token_id: the public part of the secret text. The text itself is never sent.
             digest: the sha256 of the text.
-            name: who will hold it, e.g. ``ann`` or ``ci``.
-            role: what the holder may do.
-            datasets: patterns for the datasets that it covers; see ``AccessToken``.
-            expires_in: how long it is valid, by the clock of the catalog; None without a limit.
-            actor: who creates it.
-            dry_run: only check the call.
+            name: the holder of the token, e.g. ``ann`` or ``ci``.
+            role: the rights of the holder.
+            datasets: patterns for the datasets that the token covers; see ``AccessToken``.
+            expires_in: how long the token is valid, by the clock of the catalog. None sets no limit.
+            actor: the creator of the token.
+            dry_run: only check the arguments.
 
         Raises:
-            UsageError: an invalid name, pattern or digest, or a time that is not above zero.
-            ConflictError: a token has this id or digest.
+            UsageError: a name, pattern or digest is invalid, or the duration is not positive.
+            ConflictError: a token with this id or digest exists.
         """
 
     def tokens(self) -> tuple[AccessToken, ...]:
         """Every token, valid or not, oldest first."""
 
     def revoke_token(self, token_id: str, *, actor: str, dry_run: bool = False) -> AccessToken:
-        """Make a token invalid for ever; revoking it again changes nothing. Raises TokenNotFoundError."""
+        """Make a token permanently invalid. Revoking it again changes nothing. Raises TokenNotFoundError."""
 
     def authenticate(self, digest: str) -> AccessToken | None:
         """The token with this digest, or None; the caller decides whether it ``is_valid``.
 
-        At most once a minute, ``last_used_at`` of a valid one is written, unless the catalog is read-only or busy.
+        At most once a minute, ``last_used_at`` of a valid token is updated, unless the catalog is read-only or busy.
         """
 
     def note_refusal(self, *, token: str | None, principal: str, call: str, dataset: str, reason: str) -> None:
         """Record a call that was refused; see ``RefusedCall``. Long texts are cut; the newest 100,000 are kept."""
 
     def refusals(self, *, before: int | None = None, limit: int = 100) -> tuple[RefusedCall, ...]:
-        """Calls that were refused, newest first, at most ``limit``; with ``before``, those with a smaller id.
+        """At most ``limit`` refused calls, newest first; with ``before``, only those with a smaller id.
 
         Raises:
-            UsageError: a limit that is not 1 to 1,000.
+            UsageError: ``limit`` is not between 1 and 1,000.
         """
 
 
 class AliasCalls(Protocol):
-    """Movable names for versions. The event log and the history of the alias record each move."""
+    """Movable names for versions. The event log and the alias history record each move."""
 
     def set(
         self, name: str, reference: Reference, *, expect: Expected, message: str, actor: str, dry_run: bool = False
@@ -219,16 +220,16 @@ class AliasCalls(Protocol):
         """Point the alias ``name`` to the version that ``reference`` resolves to now; setting it again changes nothing.
 
         Raises:
-            ReferenceSyntaxError: no alias can have that name, because it reads as a version.
+            ReferenceSyntaxError: the name is not a valid alias, because it looks like a version.
             NotFoundError: the reference matches no version.
             VersionWithdrawnError: the version is yanked or dropped.
-            AliasMovedError: it does not point to ``expect``; the error names who set it, and when.
+            AliasMovedError: the alias does not point to ``expect``; the error names who moved it, and when.
         """
 
     def remove(
         self, reference: Reference, *, expect: Expected, message: str, actor: str, dry_run: bool = False
     ) -> AliasChange:
-        """Remove the alias that ``reference`` names; its history stays.
+        """Remove the alias that ``reference`` names. Its history is kept.
 
         Raises:
             UsageError: the reference does not contain an alias.
@@ -237,7 +238,7 @@ class AliasCalls(Protocol):
         """
 
     def list(self, dataset: str | None = None) -> tuple[AliasSummary, ...]:
-        """Every alias by dataset and name, or those of ``name[/config]``; a name alone means all its configs.
+        """Every alias by dataset and name, or those of ``name[/config]``; without a config, of all its configs.
 
         Raises:
             DatasetNotFoundError, ConfigNotFoundError
@@ -245,16 +246,16 @@ class AliasCalls(Protocol):
         """
 
     def history(self, reference: Reference) -> tuple[AliasMove, ...]:
-        """Every change of an alias, oldest first; also of an alias that was removed.
+        """Every change of an alias, oldest first. The alias may have been removed since.
 
         Raises:
-            DatasetNotFoundError, ConfigNotFoundError, AliasNotFoundError: it never existed.
+            DatasetNotFoundError, ConfigNotFoundError, AliasNotFoundError: the alias never existed.
             UsageError: the reference does not contain an alias.
         """
 
 
 class ConfigCalls(Protocol):
-    """The configs of datasets: which is the default one, and which are protected."""
+    """The configs of datasets: the default configs, and protections."""
 
     def list(self, name: str) -> tuple[ConfigSummary, ...]:
         """The configs of a dataset, by name; raises DatasetNotFoundError."""
@@ -262,15 +263,16 @@ class ConfigCalls(Protocol):
     def set_default(
         self, name: str, config: str, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()
     ) -> DefaultChange:
-        """Make ``config`` the default: the one that a reference without a config means.
+        """Make ``config`` the default config: a reference without a config means it.
 
         Raises DatasetNotFoundError or ConfigNotFoundError.
         """
 
     def protection(self, name: str, config: str | None, *, at: datetime | None = None) -> str | None:
-        """The protected scope that keeps publications from promoting a version of a config, or None.
+        """The scope whose protection keeps publications from promoting a version of a config, or None.
 
-        The scope is ``name/config``, ``name``, or ``""`` for the whole catalog; with ``at``, as it was at that moment.
+        The scope is ``name/config``, ``name``, or ``""`` for the whole catalog. With ``at``, the protection at that
+        moment.
         """
 
     def set_protection(
@@ -284,13 +286,13 @@ class ConfigCalls(Protocol):
     ) -> ProtectionChange:
         """Protect, or stop protecting, a dataset, a config or (None) the whole catalog.
 
-        With ``two_persons``, promotions of what it protects, and the end of the protection, wait until another person
-        approves them: see ``LifecycleCalls.approve``.
+        With ``two_persons``, promotions in this scope, and the removal of the protection, need the approval of another
+        person: see ``LifecycleCalls.approve``.
 
         Raises:
             NotFoundError: the dataset or config does not exist.
-            UsageError: ``two_persons`` without ``protect``.
-            CatalogPermissionError: it needs two persons, and nothing proves who proposes it.
+            UsageError: ``two_persons`` is given without ``protect``.
+            CatalogPermissionError: two persons are required, and the caller's identity is not proven.
         """
 
 
@@ -301,11 +303,11 @@ class ExperimentCalls(Protocol):
         """Every flag, by name, with its default and the number of live versions that override it."""
 
     def defaults_for(self, overrides: Mapping[str, bool]) -> dict[str, bool]:
-        """Whether each flag is on for a build whose version does not override it; a retired flag is on.
+        """Whether each flag is on for a build whose version does not override it. Retired flags are on.
 
         Raises:
             ExperimentNotFoundError: the version's ``overrides`` name a flag that was never added.
-            ConflictError: they name one that is retired.
+            ConflictError: the overrides name a retired flag.
         """
 
     def of_version(self, version: DatasetVersion) -> dict[str, bool]:
@@ -314,20 +316,20 @@ class ExperimentCalls(Protocol):
     def add(
         self, name: str, description: str, *, default: bool = False, actor: str, dry_run: bool = False
     ) -> ExperimentChange:
-        """Add a flag. A flag without a description, added by an older registry, receives this one.
+        """Add a flag. If an older release added the flag without a description, it receives this one.
 
         Raises:
-            UsageError: an invalid name, no description, or a default that is not a bool.
-            ConflictError: it exists with another description or default, or it is retired.
+            UsageError: the name is invalid, the description is missing, or the default is not a bool.
+            ConflictError: the flag exists with another description or default, or is retired.
         """
 
     def set_default(self, name: str, default: bool, *, actor: str, dry_run: bool = False) -> ExperimentChange:
-        """Flip a flag's default, for versions that are built from now on.
+        """Change a flag's default for versions that are built from now on.
 
         Raises:
-            UsageError: a default that is not a bool.
-            ExperimentNotFoundError
-            ConflictError: it is retired and can no longer be switched off.
+            UsageError: the default is not a bool.
+                ExperimentNotFoundError
+            ConflictError: the flag is retired and can no longer be switched off.
         """
 
     def retire(self, name: str, *, actor: str, dry_run: bool = False) -> ExperimentChange:
@@ -335,12 +337,12 @@ class ExperimentCalls(Protocol):
 
         Raises:
             ExperimentNotFoundError
-            ConflictError: it is off by default, or versions that can be read switch it off; the message names them.
+            ConflictError: the flag is off by default, or readable versions switch it off; the message names them.
         """
 
 
 class ChangeOptions(TypedDict, total=False):
-    """What each change of a version takes: who makes it, whether it is only computed, and references in use."""
+    """Options of each change of a version: the actor, whether it is a dry run, and references in use."""
 
     actor: Required[str]
     dry_run: bool
@@ -348,29 +350,29 @@ class ChangeOptions(TypedDict, total=False):
 
 
 class LifecycleCalls(Protocol):
-    """Changes of the state of published versions. ``uses`` are references in use: the result lists how they change.
+    """Changes to the state of published versions. ``uses`` are references in use; the result lists how they change.
 
     Each call raises NotFoundError if no version matches, UsageError if the reference does not name one version or the
     reason is empty, and VersionWithdrawnError if the state of the version forbids the change.
     """
 
     def promote(self, reference: Reference, **options: Unpack[ChangeOptions]) -> Change:
-        """Make a version the canonical one, or propose it if that needs two persons: ``Change.proposal``.
+        """Make a version canonical, or propose this if two persons are required: ``Change.proposal``.
 
         Raises:
-            CatalogPermissionError: it needs two persons, and nothing proves who proposes it.
+            CatalogPermissionError: two persons are required, and the caller's identity is not proven.
         """
 
     def approve(self, proposal: Proposal, *, actor: str, dry_run: bool = False) -> Proposal:
-        """Make the change that another person has proposed.
+        """Make the change that another person proposed.
 
         Raises:
-            ConflictError: the proposal does not wait any more, or what it is about has changed since.
-            CatalogPermissionError: the same person proposed it, or nothing proves that it is another one.
+            ConflictError: the proposal is no longer pending, or its subject has changed since.
+            CatalogPermissionError: the caller made the proposal, or the caller's identity is not proven.
         """
 
     def reject(self, proposal: Proposal, message: str = "", *, actor: str, dry_run: bool = False) -> Proposal:
-        """End a proposal without its effect; whoever proposed it may withdraw it so. Raises ConflictError."""
+        """Reject a proposal, or withdraw the caller's own. Raises ConflictError."""
 
     def proposals(self, dataset: str | None = None) -> tuple[Proposal, ...]:
         """The changes that wait for approval, oldest first: all of them, or those of ``name[/config]``."""
@@ -385,7 +387,7 @@ class LifecycleCalls(Protocol):
         superseded_by: Version | None = None,
         **options: Unpack[ChangeOptions],
     ) -> Change:
-        """Withdraw a version: only its exact number and its aliases still find it."""
+        """Withdraw a version: only its exact number and its aliases still resolve to it."""
 
     def drop(self, reference: Reference, reason: str, **options: Unpack[ChangeOptions]) -> Change:
         """Hide a version from every look-up."""
@@ -396,12 +398,12 @@ class LifecycleCalls(Protocol):
         reference: Reference,
         **options: Unpack[ChangeOptions],
     ) -> Change:
-        """Undo ``action``: the event log says which state the version had before."""
+        """Undo ``action``: restore the state that the version had before, according to the event log."""
 
     def describe(
         self, reference: Reference, description: Description, *, actor: str, dry_run: bool = False
     ) -> MetadataChange:
-        """Change the metadata of a version. Its content and its number stay as they are."""
+        """Change the metadata of a version. Its content and its number do not change."""
 
     def remove(
         self,
@@ -416,23 +418,26 @@ class LifecycleCalls(Protocol):
     ) -> Removal:
         """Plan the removal of the files of a dropped version, or begin it if it is due. Files are not touched.
 
-        It is due ``grace`` after the drop, or now if that is zero; None means as planned before, or after seven days.
-        A removal that has begun is returned as it is, and the caller removes the files; then ``is_done`` ends it.
+        The removal is due ``grace`` after the drop, or now if that is zero. None means as planned before, or seven
+        days. A removal that has already begun is returned unchanged. The caller removes the files, and then calls this
+        with
+
+        ``is_done`` to end the removal.
 
         Raises:
             ConflictError: the version is not dropped; or, without ``force``, an alias or a use names it.
-            ReservedError: a publisher is sending its files again.
+            ReservedError: a publisher is uploading the files again.
         """
 
     def removals(self, dataset: str | None = None) -> tuple[Removal, ...]:
-        """The removals of all versions, or of those of ``name[/config]``, by the events of the log."""
+        """The removals of all versions, or of ``name[/config]``, according to the event log."""
 
 
 class LocationCalls(Protocol):
-    """The locations of the files of published versions; ``DatasetVersion.locations`` are the present ones.
+    """The locations of the files of published versions; ``DatasetVersion.locations`` are the current ones.
 
-    The caller has proved that the files are there. Each call that changes something raises NotFoundError if no version
-    matches, or it is dropped, and UsageError if a location contains a secret.
+    The caller has verified that the files are there. Each call that changes something raises NotFoundError if no
+    version matches or the version is dropped, and UsageError if a location contains a secret.
     """
 
     def add(self, exactly: Reference, location: str, *, actor: str, dry_run: bool = False) -> LocationChange:
@@ -443,42 +448,42 @@ class LocationCalls(Protocol):
 
         Raises:
             NotFoundError: it is not a location of the version.
-            ConflictError: it is the only one.
+            ConflictError: it is the only location.
         """
 
     def relocate(
         self, exactly: Reference, before: str, after: str, *, actor: str, dry_run: bool = False
     ) -> LocationChange:
-        """Replace the location ``before`` by ``after``: the first one by a first one, a mirror by a mirror.
+        """Replace the location ``before`` with ``after``, at the same position in the order of locations.
 
         Raises:
-            ConflictError: ``before`` is not a location of the version by now.
+            ConflictError: ``before`` is no longer a location of the version.
         """
 
     def outside(self) -> tuple[tuple[Reference, tuple[str, ...]], ...]:
         """Every version that is not dropped and has a location outside the data directory, with all its locations."""
 
     def data_dir(self) -> DataDirectory | None:
-        """The data directory that the log records last; None before the first publication into one."""
+        """The last data directory that the log records, or None before the first publication into one."""
 
     def set_data_dir(self, data_dir: DataDirectory, *, actor: str, dry_run: bool = False) -> DataDirectoryChange:
         """Record the data directory; raises UsageError if it contains a secret."""
 
 
 class LogCalls(Protocol):
-    """The event log: append-only, each event sealed with the hash of the one before it."""
+    """The event log: append-only, with each event sealed by the hash of the event before it."""
 
     def page(
         self, event_filter: EventFilter, *, after: int = 0, limit: int = 1000, newest: int | None = None
     ) -> tuple[Event, ...]:
-        """The events of ``event_filter`` with an id above ``after``, oldest first, at most ``limit``.
+        """At most ``limit`` events of ``event_filter`` with an id above ``after``, oldest first.
 
         With ``newest``, only the N newest events. ``stream_events`` reads page after page.
 
         Raises:
-            DatasetNotFoundError, ConfigNotFoundError: no such dataset.
-            UsageError: a time without a zone, ``since`` after ``until``, a version after the dataset's name, or a
-                number of events below 1.
+            DatasetNotFoundError, ConfigNotFoundError: the dataset does not exist.
+            UsageError: a time has no time zone, ``since`` is after ``until``, a version follows the dataset's name, or
+                a number of events is below 1.
         """
 
     def verify(self, *, anchor: str | None = None, advance: Advance | None = None) -> LogReport:
@@ -499,10 +504,10 @@ class LogCalls(Protocol):
         actor: str,
         dry_run: bool = False,
     ) -> ClockCorrection:
-        """Read events that a wrong clock stamped at other times (``corrections.py`` says at which), with an event.
+        """Correct the times of events that a wrong clock dated, by adding an event; see ``corrections.py``.
 
-        ``first`` is the first event that is dated after the clock, and ``last`` the newest event, if None. ``ahead`` is
-        how far the clock was ahead.
+        ``first`` defaults to the first event that is dated in the future, and ``last`` to the newest event. ``ahead``
+        is how far the clock was ahead.
 
         Raises:
             UsageError: the log has no such events.
@@ -510,62 +515,62 @@ class LogCalls(Protocol):
 
 
 class ReservationCalls(Protocol):
-    """Reservations of locations in object stores: at any time, one content may be uploaded to a location."""
+    """Reservations of locations in object stores: only one content at a time may be uploaded to a location."""
 
     def reserve(
         self, location: str, exactly: Reference, content_digest: str, holder: Holder
     ) -> tuple[Reservation, Reservation | None]:
         """Reserve ``location`` for one content of a version; returns the reservation now and before the call.
 
-        The reservation and its holders have the time of the catalog's clock.
+        The reservation and its holders are dated by the catalog's clock.
 
         Raises:
             ClockError: the clock contradicts the event log.
             VersionExistsError: the number is published with other content.
-            ReservedError: another content is being uploaded there, or files left by others are being removed.
+            ReservedError: other content is being uploaded there, or leftover files are being removed.
         """
 
     def note_found(
         self, reservation: Reservation, holder: Holder, names: Collection[str], *, anew: bool = False
     ) -> Reservation:
-        """Record which objects existed before the marker; a record that another publisher made first is kept.
+        """Record which objects existed before the marker. An earlier record by another publisher is kept.
 
-        ``anew``: the marker had to be written again, so any object there may belong to somebody else.
+        ``anew`` means that the marker had to be written again, so any object there may belong to another process.
         """
 
     def take_over(self, reservation: Reservation, holder: Holder, *, older_than: timedelta) -> Reservation | None:
-        """Reserve the location for ``holder`` alone, to remove what its publishers left; None if one may still run.
+        """Reserve the location exclusively for ``holder``, to remove leftovers; None if a publisher may still run.
 
-        A publisher of another machine, whose end cannot be seen here, counts as ended if it started longer ago than
+        A publisher on another machine, whose end cannot be observed, counts as ended if it started longer ago than
         ``older_than``, by the clock of the catalog.
         """
 
     def begin_cleaning(self, reservation: Reservation, holder: Holder) -> Reservation | None:
-        """Hold the location exclusively, to remove objects there; None while others upload to it."""
+        """Lock the location exclusively, to remove objects there. None while other publishers upload to it."""
 
     def end_cleaning(self, reservation: Reservation, holder: Holder) -> Reservation:
-        """Let others join again."""
+        """Allow other publishers to join again."""
 
     def require(self, reservation: Reservation, holder: Holder) -> None:
         """Check that ``holder`` still holds the reservation.
 
         Raises:
-            ReservationLostError: it was taken away, or another publisher of the same content has written the row.
+            ReservationLostError: the reservation was released, or another publisher of the same content wrote the row.
         """
 
     def leave(self, reservation: Reservation, holder: Holder, *, forget: bool) -> None:
-        """Remove ``holder``. With ``forget``, the last holder deletes the reservation, because no file is left.
+        """Remove ``holder``. With ``forget``, the last holder deletes the reservation, because no files remain.
 
-        Without it, the reservation remains, and the next run finishes the upload.
+        Without ``forget``, the reservation remains, and the next run finishes the upload.
         """
 
     def list(self, dataset: str | None = None) -> tuple[Reservation, ...]:
-        """Every reservation, by dataset, version and location; or those of ``name[/config]``."""
+        """Every reservation, or those of ``name[/config]``, by dataset, version and location."""
 
     def release(
         self, dataset: str, version: str, *, force: bool = False, dry_run: bool = False
     ) -> tuple[Reservation, ...]:
-        """Take the reservations of a version away from dead holders, so that the next publisher can continue.
+        """Release the reservations of a version that dead publishers hold, so that the next publisher can continue.
 
         Returns the reservations as they were. The uploaded files remain; the next publisher reuses or removes them.
 
@@ -576,7 +581,7 @@ class ReservationCalls(Protocol):
 
 
 class WebhookCalls(Protocol):
-    """Who gets the events of a shared catalog by HTTP. Its service sends them, each at least once and in order."""
+    """Receivers of a shared catalog's events by HTTP. Its service sends each event at least once, in order."""
 
     def create(
         self,
@@ -589,37 +594,37 @@ class WebhookCalls(Protocol):
         actor: str,
         dry_run: bool = False,
     ) -> Webhook:
-        """Send events to ``url``.
+        """Create a webhook that sends events to ``url``.
 
         Args:
             webhook_id: 12 random hex digits.
-            url: where they are sent.
-            datasets: patterns for the datasets whose events it gets; see ``Webhook``.
-            actions: the kinds of events that it gets; none for all.
-            after: the id of the event to begin after; None for those that happen from now on.
-            actor: who creates it.
-            dry_run: only check the call.
+            url: the URL of the receiver.
+            datasets: patterns for the datasets whose events are sent; see ``Webhook``.
+            actions: the kinds of events that are sent. Empty means all.
+            after: the id of the event to begin after. None sends only events from now on.
+            actor: the creator of the webhook.
+            dry_run: only check the arguments.
 
         Raises:
-            UsageError: an invalid id, URL, pattern or action, or the service has no key for signatures.
-            ConflictError: a webhook has this id.
+            UsageError: the id, URL, a pattern or an action is invalid, or the service has no key for signatures.
+            ConflictError: a webhook with this id exists.
         """
 
     def list(self) -> tuple[Webhook, ...]:
         """Every webhook, oldest first."""
 
     def secret(self, webhook_id: str) -> str:
-        """The secret with which its receiver verifies messages. Raises WebhookNotFoundError, and as ``create``."""
+        """The secret with which its receiver verifies messages. Raises WebhookNotFoundError, or as ``create``."""
 
     def remove(self, webhook_id: str, *, actor: str, dry_run: bool = False) -> Webhook:
-        """Send it no more events. Raises WebhookNotFoundError."""
+        """Remove a webhook: no more events are sent to it. Raises WebhookNotFoundError."""
 
     def resume(self, webhook_id: str, *, after: int | None = None, actor: str, dry_run: bool = False) -> Webhook:
-        """Try again at once, also if it was disabled. With ``after``, continue after that event, e.g. an earlier one.
+        """Retry at once, even if the webhook was disabled. With ``after``, continue after that event.
 
         Raises:
             WebhookNotFoundError: no webhook has this id.
-            UsageError: there is no such event.
+            UsageError: the event does not exist.
         """
 
 
@@ -632,10 +637,10 @@ class CatalogBackend(Protocol):
 
     @property
     def file(self) -> Path | None:
-        """The file of the catalog on this machine; None for a catalog on a server."""
+        """The file of the catalog on this machine, or None for a catalog on a server."""
 
     def now(self) -> datetime:
-        """Now, by the clock that stamps events and reservations, in UTC: that of the database, not that of a client."""
+        """The current time in UTC, by the clock that dates events and reservations, not by the client's."""
 
     # The class of each group describes its calls.
     @property
@@ -662,9 +667,9 @@ class CatalogBackend(Protocol):
     def find(self, reference: str | Reference) -> DatasetVersion:
         """Resolve ``reference`` to one published version with its splits (``model.choose`` is the rule).
 
-        A reference without a request gives the canonical version. A wildcard or range gives the highest match that is
-        not yanked or dropped. An exact number or an alias gives that version, unless it is dropped. The shard lengths
-        of splits with thousands of shards are loaded when they are used.
+        A reference without a request resolves to the canonical version. A wildcard or range resolves to the highest
+        match that is not yanked or dropped. An exact number or an alias resolves to that version, unless it is dropped.
+        The shard lengths of splits with thousands of shards are loaded on first use.
 
         Raises:
             ReferenceSyntaxError: the text is not a reference.
@@ -686,7 +691,7 @@ class CatalogBackend(Protocol):
         """The version with exactly this number in any state, including dropped, or None."""
 
     def published_at(self, location: str) -> tuple[Reference, ...]:
-        """The versions in any state that have this location now, because they were published there or moved there."""
+        """The versions in any state that currently have this location, because they were published or moved there."""
 
     def published_digest(self, name: str, config: str | None, version: Version) -> str | None:
         """The content digest ever published under this number, or None if the number is free."""
@@ -694,10 +699,10 @@ class CatalogBackend(Protocol):
     def neighbours(
         self, name: str, config: str | None, version: Version
     ) -> tuple[DatasetVersion | None, DatasetVersion | None]:
-        """The versions published right below and right above ``version``, in any state, including dropped."""
+        """The next lower and next higher published version of ``version``, in any state, including dropped."""
 
     def standing(self, name: str, config: str | None = None, *, at: datetime | None = None) -> Standing:
-        """The states, canonical version and aliases of a config now, or ``at`` a moment; None is the default config.
+        """The states, canonical version and aliases of a config now or ``at`` a moment. None means the default config.
 
         Raises:
             DatasetNotFoundError, ConfigNotFoundError: the config does not exist, or did not exist yet.
@@ -712,7 +717,7 @@ class CatalogBackend(Protocol):
         below: Version | None = None,
         limit: int | None = None,
     ) -> tuple[VersionSummary, ...]:
-        """Every published version of a config in any state, highest first; None is the default config.
+        """Every published version of a config in any state, highest first. None means the default config.
 
         With ``at``: the versions published at that moment, in their state at that moment. With ``below``: those with
         a lower number. With ``limit``: at most ``limit`` versions, the highest.
@@ -729,7 +734,7 @@ class CatalogBackend(Protocol):
     ) -> tuple[DatasetSummary, ...]:
         """Every dataset and config that ``wanted`` lists, by name.
 
-        With ``after``: those after this ``name[/config]``. With ``limit``: at most ``limit`` of them, the first.
+        With ``after``: only those after this ``name[/config]``. With ``limit``: only the first ``limit`` of them.
         """
 
     def search(self, text: str, *, limit: int = 20) -> tuple[SearchHit, ...]:
@@ -739,7 +744,7 @@ class CatalogBackend(Protocol):
         homepage and citation. Case and accents are ignored. ``text`` has no syntax.
 
         Raises:
-            UsageError: ``text`` has no letter or digit, or is too long; a limit below 1.
+            UsageError: ``text`` has no letter or digit or is too long, or ``limit`` is below 1.
         """
 
     def explain_no_hits(self, text: str) -> str:
@@ -751,36 +756,36 @@ class CatalogBackend(Protocol):
     def add_fingerprints(
         self, version: DatasetVersion, fingerprints: Mapping[str, SplitFingerprint], *, actor: str
     ) -> bool:
-        """Store the fingerprints of a version published without them; False if it has fingerprints already."""
+        """Store the fingerprints of a version published without them. False if it already has fingerprints."""
 
     def attachments(self, version: DatasetVersion) -> tuple[Attachment, ...]:
-        """The files that are kept with a published version and are not its shards, by kind and name; one query."""
+        """The files, other than shards, that are stored with a published version, by kind and name. Takes one query."""
 
     def attach(self, version: DatasetVersion, *attachments: Attachment, actor: str) -> bool:
-        """Record files of a published version, which are there already; False if it has the same attachments.
+        """Record attachments whose files are stored with a published version. False if all are recorded already.
 
-        All are recorded in one transaction, each with an event of its own.
+        They are recorded in one transaction, each with its own event.
 
         Raises:
             VersionNotFoundError: the version is not published.
-            ConflictError: it has another attachment of this kind and name.
+            ConflictError: the version has another attachment of this kind and name.
         """
 
     def add_producer(self, exactly: Reference, producer: Producer, name_use: NameUse, *, actor: str) -> None:
-        """Record that ``producer`` offered the content of a published version again, so that it may continue it.
+        """Record that ``producer`` also produced the content of a published version, so it may continue the dataset.
 
-        Nothing is recorded if it is the producer already. Raises OtherSourceError, as ``publish``.
+        Nothing is recorded if it is already the producer. Raises OtherSourceError, as ``publish`` does.
         """
 
     def require_publisher(self) -> None:
-        """Check that this process may publish, before hours of work are spent. Nothing is written.
+        """Check that this process may publish, before hours of work. Nothing is written.
 
         Raises:
             CatalogPermissionError: the database user lacks a right, or the catalog is read-only.
         """
 
     def producers(self, name: str, config: str | None) -> tuple[tuple[Reference, Producer], ...]:
-        """The newest versions of a config, at most 100, and what made them, newest first.
+        """At most 100 of the newest versions of a config and their producers, newest first.
 
         For a config without versions: the newest version of each other config of the dataset. Empty for a new dataset.
         """
@@ -807,30 +812,30 @@ class CatalogBackend(Protocol):
             details: what else the publication records, and what must hold while it is written.
 
         Returns:
-            The effect on the canonical version, or None if the same content is published already (no change). If the
+            The effect on the canonical version, or None if the same content is already published (no change). If the
             answer to a COMMIT was lost, the same call again returns the effect of that one.
 
         Raises:
             VersionExistsError: the number was used for other content, or for a deleted version.
-            NeighboursChangedError: ``details.proved_between`` are no longer the neighbours: prove again.
-            ReservedError: ``details.held`` was taken away, or others upload to ``details.unreserved``.
+            NeighboursChangedError: ``details.proved_between`` are no longer the neighbours: prove the number again.
+            ReservedError: ``details.held`` was released, or another publisher uploads to ``details.unreserved``.
             OtherDataDirectoryError: the catalog records another data directory than ``details.data_dir``.
             ProtectedError: ``promote`` is True, and its dataset, config or catalog is protected.
             OtherSourceError: ``details.name_use`` does not allow the producer to continue the dataset.
-            ConflictError: a config for a dataset without configs, or the other way round; or it overrides a flag that
-                is retired.
-            ExperimentNotFoundError: it overrides a flag that was never added.
-            UsageError: the shards do not fit the version, or look-ups would fold the name to another.
+            ConflictError: the version has a config but the dataset has none, or the other way round; or the version
+                overrides a retired flag.
+            ExperimentNotFoundError: the version overrides a flag that was never added.
+            UsageError: the shards do not fit the version, or the name is not in its folded form.
         """
 
     def rename(self, name: str, after: str, *, actor: str, dry_run: bool = False) -> Renaming:
-        """Give a dataset another name. References by its former names go on naming it, and its events keep them.
+        """Rename a dataset. References by former names continue to work, and its events keep the names.
 
         Raises:
-            DatasetNotFoundError: there is no dataset of that name.
-            ReferenceSyntaxError, UsageError: no dataset can have the new name.
-            DatasetRenamedError: the new name is, or was, that of another dataset.
-            ReservedError: a publisher is sending files of a version of it.
+            DatasetNotFoundError: the dataset does not exist.
+            ReferenceSyntaxError, UsageError: the new name is not a valid dataset name.
+            DatasetRenamedError: another dataset has or had the new name.
+            ReservedError: a publisher is uploading files of one of its versions.
         """
 
     def events(
@@ -842,27 +847,28 @@ class CatalogBackend(Protocol):
         dataset: str | None = None,
         actions: tuple[str, ...] | None = None,
     ) -> EventPage:
-        """The events after the one with the id ``after``, oldest first, for those who follow the log.
+        """The events after the id ``after``, oldest first, for clients that follow the log.
 
-        Ids are in the order in which transactions are committed, so no later event has a smaller id than a visible one.
+        Ids are in the order of commits, so a later event never has a smaller id than a visible one.
 
         Args:
-            after: the id to continue from; 0 is the beginning.
-            limit: at most this many events, 1 to 1,000.
-            wait: how many seconds to wait for an event if there is none, 0 to 30.
-            dataset: only events of ``name`` or ``name/config``, as ``EventFilter.dataset``.
+            after: the id after which to continue; 0 is the beginning.
+            limit: at most this number of events, 1 to 1,000.
+            wait: how many seconds to wait if there is no event yet, 0 to 30.
+            dataset: only events of ``name`` or ``name/config``, see ``EventFilter.dataset``.
             actions: only events of these kinds, e.g. ``publish``.
 
         Raises:
-            DatasetNotFoundError, ConfigNotFoundError: no such dataset.
-            UsageError: a number is out of range, or the log ends before ``after``: it is another log, or was restored.
+            DatasetNotFoundError, ConfigNotFoundError: the dataset does not exist.
+            UsageError: a number is out of range, or the log ends before ``after``, so it is another log or was
+                restored.
         """
 
     def backup(self, *, advance: Advance | None = None) -> Iterator[bytes]:
-        """The lines of a backup: every row at one moment, in pieces of at most some megabytes.
+        """The lines of a backup: every row as of one moment, in pieces of at most a few megabytes.
 
-        ``registry.catalog.backup_file`` describes the lines; the first piece is the first line, the last piece the last
-        one. Others may publish meanwhile.
+        ``registry.catalog.backup_file`` describes the lines. The first piece is the first line, and the last piece the
+        last line. Publications may continue in the meantime.
         """
 
     def snapshot(
@@ -872,19 +878,19 @@ class CatalogBackend(Protocol):
         with_actors: bool = False,
         advance: Advance | None = None,
     ) -> Iterator[bytes]:
-        """The lines of a backup of a catalog for others, with only these datasets and nothing private.
+        """The lines of a backup for publication: with only these datasets, and without private data.
 
-        ``registry.catalog.snapshot`` describes it, and makes an SQLite file of the lines.
+        ``registry.catalog.snapshot`` describes it, and makes an SQLite file from the lines.
 
         Raises:
             DatasetNotFoundError: one of the datasets does not exist.
-            UsageError: the text of one names a config or a version.
+            UsageError: one of the datasets is given with a config or a version.
         """
 
     def close(self) -> None:
         """Close every connection; the catalog must not be used afterwards.
 
-        Versions that it returned remain usable: they load missing parts over a new connection.
+        Versions that it returned remain usable: they load missing parts through a new connection.
         """
 
     def __enter__(self) -> CatalogBackend: ...

@@ -1,7 +1,7 @@
-"""Writes a catalog as the lines of a backup, and reads its tables as they are stored, in any revision of the schema.
+"""Writes a catalog as the lines of a backup. Reads tables as they are stored, in any revision of the schema.
 
-All tables are read in one snapshot, while others publish. The columns come from the database, so a new table or column
-is included without a change here. ``restore`` inserts the rows; ``backup_file`` describes the lines.
+All tables are read in one snapshot, while publications may continue. The columns come from the database, so new tables
+and columns are included without a change here. ``restore`` inserts the rows; ``backup_file`` describes the lines.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ DERIVED: Final = {
     search_document.name: "made from the rows of versions; a restored catalog makes it again",
     kept_answer.name: "for clients that repeat a call to this catalog within a day",
 }
-"""The tables that are not in a backup, and why."""
+"""The tables that are left out of a backup, with the reasons."""
 
 _BATCH: Final = 1000
 
 
 @contextmanager
 def open_backup(url: str, *, advance: Advance | None = None) -> Iterator[Iterator[bytes]]:
-    """The lines of a backup of the catalog at ``url``, see ``backup_lines``; for the block."""
+    """A block in which the lines of a backup of the catalog at ``url`` can be read, see ``backup_lines``."""
     engine = open_engine(url)
     try:
         yield backup_lines(engine, advance=advance)
@@ -48,12 +48,12 @@ def open_backup(url: str, *, advance: Advance | None = None) -> Iterator[Iterato
 def backup_lines(engine: sa.Engine, *, advance: Advance | None = None) -> Iterator[bytes]:
     """The lines of a backup, in pieces of at most some megabytes; the last piece is the last line.
 
-    The catalog may have an older schema than this registry.
+    The catalog may have an older schema than this release.
 
     Raises:
-        CatalogNotFoundError, SchemaAheadError, NotACatalogError: not a catalog of this registry.
+        CatalogNotFoundError, SchemaAheadError, NotACatalogError: not a catalog that this release can read.
         SchemaBehindError: the database has no tables.
-        CatalogError: a stored value is not one that the registry writes.
+        CatalogError: a stored value was not written by the registry.
     """
     _require_schema(read_status(engine))  # before a connection creates the file
     with reading_tables(engine) as connection:
@@ -114,7 +114,7 @@ def backup_rows(
 
 
 def read_batches(connection: sa.Connection, query: sa.Select[Any]) -> Generator[Sequence[Any]]:
-    """The rows of a query, some at a time."""
+    """The rows of a query, in batches."""
     with connection.execute(query.execution_options(yield_per=_BATCH)) as result:
         yield from result.partitions()
 

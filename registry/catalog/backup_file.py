@@ -8,10 +8,10 @@
     {"end": {"rows": {"alias": 1, ...}, "head": "...", "made_at": "...", "made_by": "...", "sha256": "..."}}
 
 The sha256 covers every line before the last one. These lines depend only on the rows, so backups of equal catalogs have
-the same sha256, whatever their databases are. ``backup`` writes the lines, and ``restore`` inserts the rows.
+the same sha256 on every database. ``backup`` writes the lines, and ``restore`` inserts the rows.
 
-A backup may come from anybody. It names no place to write to, and reading it takes little more memory than its longest
-line.
+A backup may come from an untrusted source. It names no place to write to, and reading it takes little more memory than
+its longest line.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from registry.errors import BackupFormatError
 FORMAT: Final = "registry.backup/1"
 
 MAX_LINE_BYTES: Final = 2**28
-"""Longer lines are neither written nor read. One line has the schema and the labels of a version."""
+"""Longer lines are neither written nor read. The longest contain the schema and the labels of a version."""
 
 _WHOLE_BYTES: Final = 2**16
-"""Only rows may be longer, which contain no containers: a megabyte of text can describe some that take 100 MB."""
+"""Limit of lines that are not rows. Only rows have no nested values, which may need 100 MB for a megabyte of text."""
 
 _MOST_TABLES: Final = 1000
-"""No schema has as many. Their names are kept until the end of the file, before the schema is looked at."""
+"""More tables than any schema has. Their names are kept in memory until the schema is checked at the end."""
 
 _SCALAR: Final = rb'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[-+.0-9eE]++|true|false|null)'
 
@@ -72,7 +72,7 @@ def read_end_line(line: bytes, schema: str) -> BackupFacts:
     """The facts in the last line of a backup.
 
     Raises:
-        ValueError: it is malformed.
+        ValueError: the line is malformed.
     """
     end = json.loads(line)["end"]
     rows, texts = end["rows"], [end[name] for name in ("head", "made_by", "sha256")]
@@ -88,13 +88,13 @@ def read_end_line(line: bytes, schema: str) -> BackupFacts:
 
 
 class BackupReader:
-    """Reads a backup once, from its start to its end.
+    """Reads a backup once, from start to end.
 
     Attributes:
         schema: the revision of the schema, from the first line.
-        facts: what the last line says, once ``tables`` has ended: then every line was compared with it.
+        facts: the facts in the last line. Set when ``tables`` has ended and every line was verified.
 
-    Every method raises BackupFormatError if the file is damaged, cut off or not a backup; the message names the line.
+    Every method raises BackupFormatError if the file is damaged, truncated or not a backup; the message names the line.
     """
 
     def __init__(self, file: IO[bytes], *, shown: str) -> None:
@@ -114,11 +114,11 @@ class BackupReader:
                 else "this is not a backup of a catalog"
             )
         if not isinstance(head.get("schema"), str):
-            raise self.fault("it does not name the revision of its schema")
+            raise self.fault("the revision of the schema is missing")
         self.schema: str = head["schema"]
 
     def tables(self) -> Iterator[tuple[str, list[str], Iterator[bytes]]]:
-        """Each table: its name, its columns, and the lines of its rows, which the caller reads to their end."""
+        """Each table: its name, its columns, and the lines of its rows, which the caller must read to the end."""
         self._waiting = self._next()
         while not self._waiting.startswith(b'{"end"'):
             told = self._parse(self._waiting)
@@ -126,9 +126,9 @@ class BackupReader:
             if not isinstance(name, str) or not isinstance(columns, list):
                 raise self.fault("expected the name of a table and its columns")
             if name in self._rows:
-                raise self.fault(f"the table {name!r:.60} comes twice")
+                raise self.fault(f"the table {name!r:.60} occurs twice")
             if len(self._rows) == _MOST_TABLES:
-                raise self.fault(f"it has more than {_MOST_TABLES:,} tables")
+                raise self.fault(f"there are more than {_MOST_TABLES:,} tables")
             self._rows[name] = 0
             yield name, columns, self._lines_of(name)
         self._finish(self._waiting)
@@ -159,7 +159,7 @@ class BackupReader:
         """The error for a fault in the line that was read last."""
         return BackupFormatError(
             f"{self._shown}: line {self._number:,}: {problem}",
-            hint="The file is damaged, cut off or changed. Nothing was restored. Use another backup.",
+            hint="The file is damaged, truncated or changed. Nothing was restored. Use another backup.",
             details={"file": self._shown, "line": self._number, "problem": problem},
         )
 
@@ -187,7 +187,7 @@ class BackupReader:
         try:
             return self._text.readline(MAX_LINE_BYTES + 1)
         except EOFError as error:
-            raise self.fault("the file ends too early: it was cut off") from error
+            raise self.fault("the file is truncated") from error
         except gzip.BadGzipFile as error:
             raise self.fault(f"the file is damaged, or is not compressed with gzip: {error}") from error
         except zlib.error as error:
@@ -206,7 +206,7 @@ class BackupReader:
             raise self.fault("the numbers of rows differ from those in the last line")
         self._number += 1
         if self._read_line():
-            raise self.fault("something follows the last line")
+            raise self.fault("there is data after the last line")
         self.facts = facts
 
     def _require_short(self, line: bytes) -> None:

@@ -1,9 +1,9 @@
-"""The clock that stamps what a catalog writes: the server's on PostgreSQL, this machine's on SQLite.
+"""The clock that dates the writes of a catalog: the server's on PostgreSQL, this machine's on SQLite.
 
-Many clients write to a server. If each stamped its own rows, one wrong clock would date the log for everybody: events
-never go back in time, so all later ones would follow the wrong one. So on PostgreSQL no clock of a client counts.
+Many clients write to a server. If each client dated its own rows, one wrong clock would affect the whole log: events
+never go back in time, so all later events would have to follow a wrong time. On PostgreSQL, clocks of clients are
 
-A write is refused if the clock contradicts what can be observed:
+therefore never used. A write is refused if the clock contradicts other observations:
 
     the newest event is dated more than an hour after the clock     both databases
     this machine's clock jumped by more than an hour                 SQLite
@@ -31,12 +31,12 @@ TOLERANCE: Final = timedelta(hours=1)
 
 
 def read_clock(connection: sa.Connection) -> datetime:
-    """Now, by the clock that counts for the catalog, in UTC."""
+    """The current time in UTC, by the clock of the catalog."""
     return _server_clock(connection) if connection.dialect.name == "postgresql" else _machine_clock()
 
 
 def read_write_clock(connection: sa.Connection, newest: tuple[int, datetime] | None) -> datetime:
-    """Now, for a transaction that writes; ``newest`` is the id and the time of the newest event.
+    """The current time for a transaction that writes; ``newest`` is the id and the time of the newest event.
 
     Raises:
         ClockError: the newest event is dated more than an hour later; or the clock of this machine jumped, or differs
@@ -53,8 +53,8 @@ def read_write_clock(connection: sa.Connection, newest: tuple[int, datetime] | N
         raise ClockError(
             f"event {number} of {describe_url(connection.engine.url)} is dated {_second(at)}, "
             f"{_duration(at - now)} after the clock {whose}, {_second(now)}",
-            hint=f"Compare the clock {whose} with another one: date -u. If it is behind, set it, and run the command "
-            "again. If it is right, a wrong clock stamped the event: registry log correct-clock --dry-run",
+            hint=f"Compare the clock {whose} with another clock: date -u. If it is behind, set it, and run the command "
+            "again. If it is right, a wrong clock dated the event: registry log correct-clock --dry-run",
             details={"event": number, "at": at.isoformat(), "clock": now.isoformat()},
         )
     return now
@@ -62,10 +62,10 @@ def read_write_clock(connection: sa.Connection, newest: tuple[int, datetime] | N
 
 @lru_cache(16)
 def corrected(stamp: sa.Column[datetime]) -> sa.Label[datetime]:
-    """The column ``stamp``, read as corrections of the clock say (``corrections.py``).
+    """The column ``stamp``, with corrections of the clock applied (``corrections.py``).
 
-    Rows do not say which event describes them. But a stamp that lies after the correction of the first event that is
-    dated after it was stamped by the same wrong clock.
+    Rows do not name the event that describes them. But if a stamp lies after the corrected time of the first event that
+    is dated after it, the same wrong clock dated it.
     """
     described, correction = event.alias("described"), event.alias("correction")
     result = (
@@ -91,7 +91,7 @@ def _machine_clock() -> datetime:
 
 
 def _uptime() -> float:
-    """Seconds by a clock that nobody sets, and that runs on while the machine sleeps, as far as the system has one."""
+    """Seconds of a clock that cannot be set and, if the system supports it, keeps running while the machine sleeps."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -99,25 +99,25 @@ _start = _machine_clock(), _uptime()
 
 
 def _refuse_jump(now: datetime) -> None:
-    """Refuse the first write after a jump; the next one is not refused, because somebody has read this."""
+    """Refuse the first write after a jump. The next write is accepted, because the user has seen this error."""
     global _start  # noqa: PLW0603 (the process has one clock)
     jump = now - _start[0] - timedelta(seconds=_uptime() - _start[1])
     if abs(jump) > TOLERANCE:
         _start = now, _uptime()
         direction = "forward" if jump > timedelta() else "back"
         raise ClockError(
-            f"the clock of this machine was set {direction} by {_duration(abs(jump))} while this process ran: it says "
+            f"the clock of this machine was set {direction} by {_duration(abs(jump))} while this process ran: it shows "
             f"{_second(now)}",
-            hint="Compare it with another clock: date -u. If it is right now, run the command again.",
+            hint="Compare it with another clock: date -u. If it is right, run the command again.",
             details={"clock": now.isoformat(), "seconds": round(jump.total_seconds())},
         )
 
 
 def _file_clock(folder: Path) -> datetime | None:
-    """Now, by the clock that dates the files of ``folder``; None if this process may not create a file there.
+    """The current time by the clock that dates the files of ``folder``, or None if no file can be created there.
 
-    On a network file system, it is the clock of the server. On a disk, it is the clock of the system, which a process
-    need not see: programs such as faketime show another one to it. The file has no name, or loses it at once.
+    On a network file system, this is the clock of the server. On a disk, it is the clock of the system, which may
+    differ from the clock that the process sees, e.g. under faketime. The file has no name, or is unlinked at once.
     """
     import tempfile  # not for look-ups
 
@@ -133,10 +133,10 @@ def _refuse_other_clock(now: datetime, url: sa.URL) -> None:
     at = _file_clock(folder)
     if at is not None and abs(at - now) > TOLERANCE:
         raise ClockError(
-            f"the clock of this machine says {_second(now)}, {_duration(abs(now - at))} "
+            f"the clock of this machine shows {_second(now)}, {_duration(abs(now - at))} "
             f"{'after' if now > at else 'before'} the clock of the file system of {folder}, {_second(at)}",
-            hint="Compare both with another clock: date -u. Set the clock that is wrong: of this machine, or of the "
-            "server that has the files. Nothing was changed; then run the command again.",
+            hint="Compare both with another clock: date -u. Set the wrong clock, of this machine or of the file "
+            "server, then run the command again. Nothing was changed.",
             details={"clock": now.isoformat(), "file_clock": at.isoformat(), "path": str(folder)},
         )
 

@@ -1,8 +1,8 @@
-"""The configs of datasets in SQL: which one a reference without a config means, and which ones are protected.
+"""The configs of datasets in SQL: default configs, and protections.
 
 In a protected scope, only ``promote`` changes the canonical version. A scope is ``name/config``, ``name`` for all its
 configs, or ``""`` for every dataset of the catalog. A publication reads the protection while it holds the lock of the
-event log, so that no change of the protection comes in between.
+event log, so the protection cannot change in between.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class SqlConfigs(SqlGroup):
         dry_run: bool = False,
     ) -> ProtectionChange:
         if two_persons and not protect:
-            raise UsageError("what is not protected needs no two persons")
+            raise UsageError("two persons can be required only for a protected name")
 
         def action(connection: sa.Connection) -> ProtectionChange:
             return change_protection(
@@ -196,9 +196,9 @@ def change_protection(
 
 
 def mark_default(connection: sa.Connection, builder_id: int, config_id: int) -> str | None:
-    """Move the mark of the default config; the name of the other one that had it, or None.
+    """Move the mark of the default config, and return the name of the config that had it, or None.
 
-    It is removed first, because two configs must never have it.
+    The old mark is removed first, because two configs must never have it.
     """
     others = sa.and_(builder_config.c.builder_id == builder_id, builder_config.c.id != config_id)
     unmark = sa.update(builder_config).where(others, builder_config.c.is_default).values(is_default=False)
@@ -212,9 +212,9 @@ def mark_default(connection: sa.Connection, builder_id: int, config_id: int) -> 
 
 
 def keep_default(connection: sa.Connection, name: str, config: str | None) -> None:
-    """Refuse to move the default config of a dataset whose name gives another version only if two persons agree.
+    """Refuse to change the default config of a dataset for which two persons must agree on what its name resolves to.
 
-    ``config`` is the present default config; None if there is none.
+    ``config`` is the current default config, or None.
 
     Raises:
         ProtectedError: promotions of the dataset, or of this config, need two persons.
@@ -222,8 +222,8 @@ def keep_default(connection: sa.Connection, name: str, config: str | None) -> No
     lock_log(connection)
     if (scope := find_protection(connection, name, config, two_persons=True)) is not None:
         raise ProtectedError(
-            f"{name} keeps its default config: changes of {scope or 'the whole catalog'} need two persons",
-            hint=f"Two persons can end the rule: registry config unprotect {scope}".rstrip(),
+            f"the default config of {name} cannot change: changes to {scope or 'the whole catalog'} need two persons",
+            hint=f"Two persons can remove this rule: registry config unprotect {scope}".rstrip(),
             details={"version": name, "protected": scope},
         )
 
@@ -236,7 +236,7 @@ def scopes(name: str = "", config: str | None = None) -> tuple[str, ...]:
 def find_protection(
     connection: sa.Connection, name: str, config: str | None, *, two_persons: bool = False
 ) -> str | None:
-    """The widest scope that protects a config, or None; with ``two_persons``, so that its changes need two persons."""
+    """The widest scope that protects a config, or None. With ``two_persons``, only scopes that require two persons."""
     query = sa.select(protection.c.scope).where(protection.c.scope.in_(scopes(name, config)))
     if two_persons:
         query = query.where(protection.c.two_persons)

@@ -1,16 +1,17 @@
-"""Corrects the times of events that a wrong clock stamped: ``registry log correct-clock``.
+"""Corrects the times of events that a wrong clock dated: ``registry log correct-clock``.
 
-The events stay as they are, with their hashes. An event ``correct-clock`` lists the times at which they are to be read,
-one for each, and the table ``corrected_time`` holds these times for queries. A later correction of the same events
-replaces an earlier one.
+The events themselves, and their hashes, do not change. A ``correct-clock`` event lists the corrected time of each, and
+the table ``corrected_time`` contains these times for queries. A later correction of the same events replaces an earlier
+one.
 
-Events of older registries followed a wrong one: each is stamped a microsecond after the one before, whatever its own
-client's clock said. But the rows that they describe have the time of that clock. So an event is read at
+In older releases, an event with a wrong time affected later ones: each was dated a microsecond after the one before,
+regardless of its own client's clock. But the rows that they describe have the time of that clock. So the corrected time
+of an event is
 
     the time of its row, if that is earlier than its stamp: a number in the ledger, a move of an alias, a location
-    its stamp less ``ahead``, by which the clock was ahead, if that is known
-    its stamp, if it is not in the future and follows no wrong one
-    the time of the next event, or of the correction, otherwise: it happened at that time at the latest
+    its stamp minus ``ahead``, if it is known how far the clock was ahead
+    its stamp, if it is not in the future and does not follow a wrong one
+    the time of the next event, or of the correction, otherwise: it happened then at the latest
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def correct_clock(
     if not 1 <= first <= last <= newest:
         raise UsageError(
             f"the log has no events {first}..{last}: it has {newest:,}",
-            hint="To see them: registry log",
+            hint="To list the events: registry log",
             details={"first": first, "last": last, "num_events": newest},
         )
     before = next((event for event in reversed(events) if event.id < first), None)
@@ -201,10 +202,10 @@ def compare_corrections(connection: sa.Connection, faults: Faults) -> None:
 
 
 def read_correction(event: Event) -> dict[int, tuple[datetime, int]]:
-    """The times that an event ``correct-clock`` gives to others, and its id, by their ids.
+    """The corrected times in a ``correct-clock`` event, with its id, by the ids of the corrected events.
 
     Raises:
-        ValueError, LookupError, TypeError: it is malformed, or corrects events that come after it.
+        ValueError, LookupError, TypeError: the event is malformed, or corrects later events.
     """
     first, times = event.details["first"], [datetime.fromisoformat(text) for text in event.details["times"]]
     if not isinstance(first, int) or first < 1 or first + len(times) > event.id:

@@ -1,4 +1,4 @@
-"""What an event of the log says, in words: the command line and the pages print it."""
+"""Describes events of the log in words, for the command line and the pages."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _words(event: Event) -> str | None:
 
 
 def _rule_words(details: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the rule of two persons adds to an event."""
+    """Words about the rule of two persons in an event."""
     rule = "two persons" if details.get("two_persons") else ""
     proposal = f"proposed by {details['proposed_by']}" if "proposal" in details else ""
     return tuple(filter(None, (str(details.get("action", "")), rule, proposal, details.get("message"))))

@@ -1,7 +1,7 @@
 """The event log in SQL: appends events, reads them by pages, and verifies their chain of hashes.
 
-Changing, removing or inserting an event breaks every hash after it. An event is the last statement of the transaction
-that it describes, so that the lock on the end of the chain is held for a short time.
+Changing, removing or inserting an event breaks every hash after it. The insertion of an event is the last statement of
+the transaction that it describes, so the lock on the end of the chain is held only briefly.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _MAX_FAULTS: Final = 100
 _WITH_CORRECTIONS: Final = event.outerjoin(corrected_time, corrected_time.c.event_id == event.c.id)
 
 CORRECTED_AT: Final = sa.func.coalesce(corrected_time.c.at, event.c.at)
-"""The time of an event of ``select_events``: as it was stamped, or as a correction of the clock says."""
+"""The time of an event of ``select_events``: its own, or the corrected one."""
 
 
 def select_events() -> sa.Select[Any]:
@@ -70,9 +70,9 @@ def select_events() -> sa.Select[Any]:
 
 
 def lock_log(connection: sa.Connection) -> None:
-    """On PostgreSQL, keep others from appending until this transaction ends; it sees all events appended before.
+    """On PostgreSQL, block other appends until this transaction ends. It then sees all earlier events.
 
-    SQLite needs no lock, because its write transactions exclude each other. A dry run, which only reads, locks nothing.
+    SQLite needs no lock, because its write transactions exclude each other. Dry runs only read, and lock nothing.
     """
     if connection.dialect.name == "postgresql" and is_writing(connection):
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(*_LOCK)))
@@ -90,12 +90,12 @@ def append_event(
 ) -> None:
     """Append an event to the chain; other writers wait until this transaction ends (``lock_log``).
 
-    ``about`` is a version or a dataset, as a reference; or the text of a dataset, '' for the whole catalog, which may
-    be followed by a ``version``.
-    The event has the time of the clock that counts (``clock.py``), and is never dated before the previous one, so the
-    events up to a moment are always the beginning of the chain. ``actor`` is a claim, unless a server has authenticated
-    it; the event also has the user and host that the operating system reports, and the user of the database session.
-    ``rows_at`` is the time in the rows that the transaction has written.
+    ``about`` is a version or a dataset as a reference, or the text of a dataset ('' for the whole catalog), optionally
+    with a ``version``.
+    The event is dated by the clock of the catalog (``clock.py``), but never before the previous event, so the events up
+    to a moment are always the beginning of the chain. ``actor`` is a claim unless a server authenticated it; the event
+    also has the user and host that the operating system reports, and the user of the database session. ``rows_at`` is
+    the time in the rows that the transaction wrote.
     """
     lock_log(connection)
     last = _newest(connection)
@@ -122,15 +122,15 @@ def append_event(
         connection.execute(sa.insert(event).values(**values, hash=event_hash(values)))
     except sa.exc.IntegrityError as error:
         raise LogTamperedError(
-            f"event {number} cannot be appended to the log: other software wrote event {number - 1}, or took {number}",
+            f"event {number} cannot be appended to the log: other software wrote event {number - 1} or {number}",
             hint="Run the command again. If it fails again, find the wrong event: registry log verify. The owner of "
-            "the database removes it as docs/troubleshooting.md says.",
+            "the database can remove it as described in docs/troubleshooting.md.",
             details={"event": number, "faults": []},
         ) from error
 
 
 def check_clock(connection: sa.Connection) -> datetime:
-    """Now, for the rows of a transaction that is about to write; see ``clock.read_write_clock`` for the errors."""
+    """The current time for the rows of a transaction that will write; see ``clock.read_write_clock`` for the errors."""
     last = _newest(connection)
     return read_write_clock(connection, None if last is None else (last.id, last.at))
 
@@ -185,13 +185,13 @@ def in_json(moment: datetime) -> str:
 
 
 recorder: Final[ContextVar[str | None]] = ContextVar("recorder", default=None)
-"""Who a server has authenticated for the present call, such as ``token 3f9a5c0d71be``; otherwise None."""
+"""The identity that a server authenticated for the current call, such as ``token 3f9a5c0d71be``, or None."""
 
 
 def session_user(connection: sa.Connection) -> str | None:
-    """Who has logged in to the PostgreSQL server, whatever the process claims; None on SQLite, which has no users.
+    """The user who logged in to the PostgreSQL server, or None on SQLite, which has no users.
 
-    A role that was set later does not change it. One query for each connection.
+    SET ROLE does not change it. Takes one query for each connection.
     """
     if connection.dialect.name != "postgresql":
         return None
@@ -201,7 +201,7 @@ def session_user(connection: sa.Connection) -> str | None:
 
 
 def _system_user() -> str:
-    """Who a server has authenticated, else ``user@host`` from the operating system, not from environment variables."""
+    """The authenticated identity, else ``user@host`` from the operating system, ignoring environment variables."""
     if (authenticated := recorder.get()) is not None:
         return authenticated
     try:
@@ -253,7 +253,7 @@ def read_page(
     limit: int = _BATCH,
     newest: int | None = None,
 ) -> tuple[Event, ...]:
-    """The first ``limit`` of these events with an id above ``after``; with ``newest``, of the N newest only."""
+    """The first ``limit`` of these events with an id above ``after``; with ``newest``, only of the N newest."""
     conditions: list[sa.ColumnElement[bool]] = []
     if since is not None:
         conditions.append(since <= CORRECTED_AT)
@@ -266,7 +266,7 @@ def read_page(
     if before is not None:
         conditions.append(event.c.id < before)
     if newest is not None:
-        source = event if since is until is None else _WITH_CORRECTIONS  # most pages are found without the join
+        source = event if since is until is None else _WITH_CORRECTIONS  # most pages do not need the join
         ids = sa.select(event.c.id).select_from(source).where(*conditions, event.c.id > after)
         ids = ids.order_by(event.c.id.desc()).limit(newest)
         if newest <= limit:
@@ -296,19 +296,19 @@ def find_datasets(connection: sa.Connection, dataset: str) -> tuple[str, ...]:
     if not configs:
         raise explain_dataset(connection, wanted)
     named = [f"{wanted.name}/{config}" if config else wanted.name for config in configs]
-    # Events for all configs, such as a change of the default one, have the name alone.
+    # Events about all configs, such as a change of the default config, have only the name.
     return told_as(connection, *named) if wanted.config is not None else told_as(connection, wanted.name, *named)
 
 
 @dataclass(slots=True)
 class Faults:
-    """Counts all faults and keeps the first ones."""
+    """Counts all faults, and keeps the first ones."""
 
     kept: list[LogFault] = field(default_factory=list)
     num_faults: int = 0
 
     def add(self, where: str, problem: str) -> None:
-        """Note one."""
+        """Record a fault."""
         self.num_faults += 1
         if len(self.kept) < _MAX_FAULTS:
             from registry.catalog.outcomes import LogFault
@@ -335,15 +335,15 @@ class Chain:
 def walk_chain(connection: sa.Connection, faults: Faults, *, anchor: str | None, advance: Advance) -> Chain:
     """Verify the hashes, order and times of all events.
 
-    ``anchor`` is the hash of an event that must exist. Events removed from the end leave no trace in the chain, but the
-    tables show them (``log_verify.py``).
+    ``anchor`` is the hash of an event that must exist. Removing events from the end leaves no trace in the chain, but
+    the tables reveal it (``log_verify.py``).
 
     Raises:
         UsageError: the anchor is the head of an empty log, and the log is not empty.
     """
     if anchor == FIRST_PREVIOUS and _numbers(connection, None):
         raise UsageError(
-            "an anchor of 64 zeros is the beginning of every log and proves nothing",
+            "an anchor of 64 zeros is the beginning of every log, so it proves nothing",
             hint="Use the head that an earlier `registry log verify` printed for a log with events, or no anchor.",
             details={"anchor": anchor},
         )
@@ -372,7 +372,7 @@ def walk_chain(connection: sa.Connection, faults: Faults, *, anchor: str | None,
             elif row.id <= last_id:
                 faults.add(where, "comes before the first event")
             if last_at is not None and found.at < last_at and not _is_dated_as_published(connection, found):
-                faults.add(where, f"is dated {found.at:%Y-%m-%d %H:%M:%S} UTC, before the event that it follows")
+                faults.add(where, f"is dated {found.at:%Y-%m-%d %H:%M:%S} UTC, before the previous event")
             last_at = found.at
             if found.dataset:
                 chain.datasets.setdefault(found.dataset.partition("/")[0], set()).add(found.dataset)
@@ -431,9 +431,9 @@ def _read(row: Any) -> Event | None:
 
 
 def _is_dated_as_published(connection: sa.Connection, found: Event) -> bool:
-    """Whether its time is equal to the time in the row that it describes.
+    """Whether the event's time equals the time in the row that it describes.
 
-    Older registries read the clock before they waited for the lock, so their events may be a little early.
+    Older releases read the clock before they waited for the lock, so their events may be slightly early.
     """
     if found.action != "publish":
         return False

@@ -34,7 +34,7 @@ from registry.model import (
 )
 
 Plan = Callable[[sa.Connection, datetime], ExperimentChange]
-"""Computes what an action would do. Where the action follows, the row of the flag is locked."""
+"""Computes the effect of an action. If the action will be carried out, the row of the flag is locked."""
 
 Act = Callable[[sa.Connection, ExperimentChange, datetime], dict[str, Any]]
 """Runs the statements of an action, which store this moment; returns the details of its event."""
@@ -82,12 +82,12 @@ class SqlExperiments(SqlGroup):
             before = _find(connection, added.name)
             if before is None:
                 return ExperimentChange(before=None, after=added)
-            _refuse_retired(before, hint="A name can be used for one flag only. Choose another name.")
+            _refuse_retired(before, hint="A name can be used for only one flag. Choose another name.")
             if before.default != added.default:
                 flip = f"registry experiment set-default {before.name} {_on_off(added.default)}"
-                raise _is_there(before, hint=f"Flip its default with: {flip}")
+                raise _is_there(before, hint=f"Change its default with: {flip}")
             if before.description not in ("", added.description):
-                raise _is_there(before, hint="A name can be used for one flag only. Choose another name.")
+                raise _is_there(before, hint="A name can be used for only one flag. Choose another name.")
             return ExperimentChange(before=before, after=replace(before, description=added.description))
 
         def act(connection: sa.Connection, change: ExperimentChange, now: datetime) -> dict[str, Any]:
@@ -122,8 +122,8 @@ class SqlExperiments(SqlGroup):
                 return ExperimentChange(before=before, after=before)
             if not before.default:
                 raise ConflictError(
-                    f"{name} is off by default, but a retired flag is on for good",
-                    hint=f"First: registry experiment set-default {name} on",
+                    f"{name} is off by default, but a retired flag is always on",
+                    hint=f"First switch it on: registry experiment set-default {name} on",
                     details={"experiment": name},
                 )
             if disabling := _disabling(connection, name):
@@ -153,8 +153,8 @@ def check_overrides(connection: sa.Connection, overrides: Mapping[str, bool]) ->
     """The rows of the flags that a version overrides; a transaction that publishes it keeps them unchanged.
 
     Raises:
-        ExperimentNotFoundError: one was never added.
-        ConflictError: one is retired.
+        ExperimentNotFoundError: a flag was never added.
+        ConflictError: a flag is retired.
     """
     if not overrides:
         return {}
@@ -176,8 +176,8 @@ def check_overrides(connection: sa.Connection, overrides: Mapping[str, bool]) ->
         if result[name].retired_at is not None:
             since = f"{result[name].retired_at:%Y-%m-%d}"
             raise ConflictError(
-                f"{name} is retired, on for good since {since}: no new version can override it",
-                hint=f"Take {name!r} out of the version's experiments.",
+                f"{name} is retired and always on since {since}: new versions cannot override it",
+                hint=f"Remove {name!r} from the version's experiments.",
                 details={"experiment": name},
             )
     return {name: row.id for name, row in result.items()}
@@ -204,7 +204,7 @@ def refuse_retired(connection: sa.Connection, version: Reference) -> None:
     for name, retired_at in connection.execute(query).all():
         if retired_at is not None:
             raise ConflictError(
-                f"{version} switches {name} off, which is retired, on for good since {retired_at:%Y-%m-%d}",
+                f"{version} switches off {name}, which is retired and always on since {retired_at:%Y-%m-%d}",
                 hint="Publish the dataset again without that override, under a new version.",
                 details={"experiment": name, "version": str(version)},
             )
@@ -314,7 +314,7 @@ def _versions_and_flags() -> sa.Join:
 def _refuse_retired(found: Experiment, *, hint: str) -> None:
     if found.retired_at is not None:
         raise ConflictError(
-            f"{found.name} is retired, on for good since {found.retired_at:%Y-%m-%d}",
+            f"{found.name} is retired and always on since {found.retired_at:%Y-%m-%d}",
             hint=hint,
             details={"experiment": found.name},
         )
@@ -322,7 +322,7 @@ def _refuse_retired(found: Experiment, *, hint: str) -> None:
 
 def _is_there(found: Experiment, *, hint: str) -> ConflictError:
     return ConflictError(
-        f"{found.name} exists already, {_on_off(found.default)} by default: {found.description or 'not described'}",
+        f"{found.name} already exists, {_on_off(found.default)} by default: {found.description or 'not described'}",
         hint=hint,
         details={"experiment": found.name, "description": found.description, "default": found.default},
     )
@@ -331,14 +331,14 @@ def _is_there(found: Experiment, *, hint: str) -> ConflictError:
 def _check_description(description: object) -> str:
     if not isinstance(description, str) or not description.strip():
         raise UsageError(
-            "an experiment needs a description", hint="Describe in one line what changes when the flag is on."
+            "an experiment needs a description", hint="Describe in one line what the flag changes when it is on."
         )
     return check_text(description, "description")
 
 
 def _flag(value: object) -> bool:
     if not isinstance(value, bool):
-        raise UsageError(f"the default of an experiment is True or False, not {value!r:.60}")
+        raise UsageError(f"the default of an experiment must be True or False, not {value!r:.60}")
     return value
 
 

@@ -1,7 +1,7 @@
-"""Raises errors of SQLite and PostgreSQL as errors of the registry.
+"""Converts errors of SQLite and PostgreSQL to errors of the registry.
 
-``session.py`` runs every transaction inside ``typed_faults``. Faults that may pass become ``CatalogUnavailableError``
-(exit code 75); faults that somebody has to repair become ``CatalogError`` or one of its subclasses (exit code 1).
+``session.py`` runs every transaction inside ``typed_faults``. Temporary faults become ``CatalogUnavailableError`` (exit
+code 75); faults that somebody has to repair become ``CatalogError`` or one of its subclasses (exit code 1).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from registry.errors import (
 )
 
 ConnectionFault = Literal["lost", "silent", "full", "unreachable", "refused", "ssl", "usage"]
-"""Why there is no connection: "full" means that the server has no place for another one right now."""
+"""Why there is no connection: "full" means that the server currently accepts no more connections."""
 
 _SERIALIZATION_FAILURE, _DEADLOCK = "40001", "40P01"
 
@@ -40,19 +40,18 @@ _RESTORE: Final = "Restore it from a copy."
 REINDEX: Final = "Rebuild it from the published versions: registry db reindex"
 
 _NOT_UTF8: Final = "Could not decode to UTF-8"
-"""What Python's driver of SQLite says of a stored text that is not UTF-8."""
+"""The message of Python's SQLite driver for a stored text that is not UTF-8."""
 
 _TRY_AGAIN: Final = "Another process is writing to it. Try again; nothing was changed."
 
 _READ_AGAIN: Final = "Another process is writing to it. Try again."
 
-_UNREACHABLE: Final = "Check that the server runs and that host and port are right, then try again."
-
-# libpq's words for a server that runs, and that is not of the kind that target_session_attrs asks for.
+_UNREACHABLE: Final = "Check that the server is running and that host and port are right, then try again."
+# libpq's message for a server that is not of the kind that target_session_attrs requires.
 _NO_STATE: Final = re.compile(r"session is (not )?read-only|server is (not )?in hot standby mode")
 _STATE: Final = (
-    "The server runs, but target_session_attrs asks for one of another kind. Change target_session_attrs in the URL "
-    "(or PGTARGETSESSIONATTRS), or name a server of that kind."
+    "The server is running, but target_session_attrs requires another kind of server. Change "
+    "the URL (or PGTARGETSESSIONATTRS), or name a server of that kind."
 )
 
 _LOST: Final = "Run the same command again; nothing was changed."
@@ -66,8 +65,8 @@ _SEARCH_INDEX: Final = re.compile(
     r"fts5 file format|(constructor failed|no such table): (main\.)?search_index\b|^SQL logic error$"
 )
 
-# What the server, or PgBouncer in front of it, says about a connection. libpq passes no SQLSTATE on for a connection
-# that was refused, so the text has to do. Of a server with another language, ``postgres.connect`` finds the SQLSTATE.
+# Messages of the server, or of PgBouncer in front of it, about a connection. libpq does not report the SQLSTATE of a
+# refused connection, so the text has to do. For a server in another language, ``postgres.connect`` finds the SQLSTATE.
 _FULL: Final = re.compile(
     r"too many (clients|connections)|connection slots|is (starting up|shutting down|in recovery)"
     r"|not (yet )?accepting connections|no more connections allowed|login has been failing|query_wait_timeout"
@@ -84,11 +83,11 @@ _RULE: Final = re.compile(
 )
 _REFUSED_TABLE: Final = re.compile(r"permission denied for table (\w+)")
 _CURATED: Final = frozenset(("alias", "alias_event", "protection", "version_location", "dataset_version"))
-"""Tables that a publisher may read, and does not change; the row of a version is only changed to withdraw it."""
+"""Tables that a publisher only reads; the row of a version is changed only to withdraw it."""
 
 _RIGHT: Final = re.compile(r"permission denied")
 
-# libpq's own words: the server answered, and neither side will do another time what it refused.
+# libpq's own messages: the server answered, and the same attempt would fail again.
 _LOCAL_REFUSAL: Final = re.compile(
     r"fe_sendauth|authentication(?! request)|SASL|SCRAM|channel binding|GSSAPI|Kerberos|peer user name"
     r"|peer credentials|OAuth|password file"
@@ -97,7 +96,7 @@ _LOCAL_REFUSAL: Final = re.compile(
 
 @contextmanager
 def decoded_text() -> Iterator[None]:
-    """Raise CatalogError for a stored text that is not UTF-8, where the caller goes on without the row."""
+    """Raise CatalogError for a stored text that is not UTF-8, if the caller can continue without the row."""
     try:
         yield
     except sa.exc.OperationalError as error:
@@ -111,10 +110,10 @@ def typed_faults(url: sa.URL, *, is_read: bool = False) -> Iterator[None]:
     """Raise errors of the database at ``url`` as errors of the registry; ``is_read`` if nothing would be changed.
 
     Raises:
-        CatalogUnavailableError: locked, unreachable, silent, full, or a lost connection.
+        CatalogUnavailableError: the database is locked, unreachable, silent or full, or the connection was lost.
         NotACatalogError: the file is not a database.
         CatalogError: the database refuses for any other reason.
-        UsageError: a value that no database can store, or a wrong option in the URL.
+        UsageError: no database can store a value, or an option in the URL is wrong.
     """
     try:
         yield
@@ -122,15 +121,17 @@ def typed_faults(url: sa.URL, *, is_read: bool = False) -> Iterator[None]:
         raise translate(error.orig or error, url, is_read=is_read) from error
     except sqlite3.Error as error:  # raised by PRAGMAs on a fresh connection, before SQLAlchemy watches it
         raise translate(error, url, is_read=is_read) from error
-    except UnicodeDecodeError as error:  # SQLite quotes a damaged schema in its message, whatever bytes it holds
-        raise CatalogError(f"{describe_url(url)} is damaged: it holds text that is not UTF-8", hint=_RESTORE) from error
+    except UnicodeDecodeError as error:  # SQLite quotes the bytes of a damaged schema in its message
+        raise CatalogError(
+            f"{describe_url(url)} is damaged: it contains text that is not UTF-8", hint=_RESTORE
+        ) from error
     except (sa.exc.NoReferenceError, sa.exc.NoSuchTableError) as error:  # while its schema is read for a check
         raise CatalogError(
             f"{describe_url(url)} is damaged: its schema contradicts itself: {error}", hint=_RESTORE
         ) from error
     except sa.exc.TimeoutError as error:
         raise CatalogUnavailableError(
-            f"no connection to {describe_url(url)} became free",
+            f"all connections to {describe_url(url)} are in use",
             hint="This process runs too many look-ups at the same time. Try again.",
         ) from error
 
@@ -138,8 +139,8 @@ def typed_faults(url: sa.URL, *, is_read: bool = False) -> Iterator[None]:
 def is_worth_retrying(error: sa.exc.DBAPIError) -> bool:
     """Whether a transaction that was not committed may succeed if it runs again.
 
-    True for a serialization failure, a deadlock, a broken constraint, because a rival may have inserted the same unique
-    row, and a connection that was lost; not for a silent server, because the caller has waited long enough.
+    True for a serialization failure, a deadlock, a lost connection, and a violated constraint, because another process
+    may have inserted the same unique row. False for a silent server, because the caller has waited long enough.
     """
     if isinstance(error, sa.exc.IntegrityError):
         return True
@@ -153,7 +154,7 @@ def is_worth_connecting_again(error: sa.exc.DBAPIError) -> bool:
 
 
 def unknown_outcome(error: sa.exc.DBAPIError, url: sa.URL) -> CatalogUnavailableError | None:
-    """The error for a COMMIT without an answer, or None if ``error`` says that nothing was committed."""
+    """The error for a COMMIT without an answer, or None if ``error`` implies that nothing was committed."""
     if _fault_of(error) not in ("lost", "silent"):
         return None
     masked_url = describe_url(url)
@@ -179,17 +180,17 @@ def translate(error: BaseException, url: sa.URL, *, is_read: bool = False) -> Re
 
 
 def explain_path(error: OSError, path: Path, where: str) -> RegistryError:
-    """The error for a path that the operating system does not let this process look at."""
+    """The error for a path that this process may not access."""
     if isinstance(error, PermissionError):
         return CatalogError(
             f"{where} cannot be opened: permission denied",
-            hint=f"Look for a folder of the path that you may not enter: namei -l {shlex.quote(str(path))}",
+            hint=f"Find the folder in the path that you may not enter: namei -l {shlex.quote(str(path))}",
         )
     return CatalogError(f"{where} cannot be opened: {error.strerror}", hint="Check the path.")
 
 
 def no_catalog(where: str, path: Path) -> CatalogNotFoundError:
-    """The error for an SQLite file that does not exist, and that the caller does not want to create."""
+    """The error for an SQLite file that does not exist and is not to be created."""
     import difflib  # slow to import, and needed only after a mistake
 
     path = path.absolute()
@@ -211,7 +212,7 @@ def file_changed(path: Path, where: str) -> CatalogError:
         return CatalogError(f"{where} was replaced by another file while it was open", hint="Open the catalog again.")
     return CatalogError(
         f"{where} was deleted or moved while it was open",
-        hint="Put the file back, or restore it from a copy, and open the catalog again.",
+        hint="Restore the file from a copy, or move it back, and open the catalog again.",
     )
 
 
@@ -251,17 +252,17 @@ def _translate_sqlite(error: sqlite3.Error, where: str, path: Path) -> RegistryE
     if "no such module: fts5" in text:
         return CatalogError(
             f"{where} cannot be searched: this Python's SQLite has no FTS5",
-            hint="Use a Python whose SQLite has it, as nearly all do, or a PostgreSQL catalog.",
+            hint="Use a Python whose SQLite has FTS5, as nearly all do, or a PostgreSQL catalog.",
         )
     if text.startswith(_NOT_UTF8):
         return CatalogError(f"{where} is damaged: {text:.200}", hint="Find the row: registry log verify.")
     if text.startswith("no such table: "):
         table = text.removeprefix("no such table: ")
         return CatalogError(
-            f"{where} has no table {table!r}: it is damaged, or another file took its place while it was open",
+            f"{where} has no table {table!r}: it is damaged, or was replaced by another file while it was open",
             hint="Compare it with its schema: registry db check.",
         )
-    return CatalogError(f"{where} refuses: {error}", hint="Compare it with its schema: registry db check.")
+    return CatalogError(f"{where} refuses it: {error}", hint="Compare it with its schema: registry db check.")
 
 
 def _cannot_open(where: str, path: Path) -> RegistryError:
@@ -284,10 +285,10 @@ def _cannot_open(where: str, path: Path) -> RegistryError:
         if log.stat().st_size and not os.access(folder, os.W_OK):
             return CatalogError(
                 f"{where} cannot be opened: its newest changes are in {log.name}, and you may not write to its folder",
-                hint="A process that wrote was killed. Let somebody who may write run any command, e.g. registry list, "
+                hint="A writer was killed. Let somebody with write access run any command, e.g. registry list, "
                 f"or copy both files to a folder of yours: cp {shlex.quote(str(path))} {shlex.quote(str(log))} FOLDER",
             )
-    # A reader of a file in WAL mode creates files next to it; too many open files end here, too.
+    # Readers of a file in WAL mode create files next to it. The cause may also be too many open files.
     return CatalogUnavailableError(
         f"{where} cannot be opened",
         hint="Check that you may write to its folder, and that this process may open more files: ulimit -n",
@@ -316,12 +317,12 @@ def _translate_postgresql(error: BaseException, url: sa.URL, *, is_read: bool) -
             return CatalogUnavailableError(f"{where} cancelled a statement: {reason}", hint=_LOST)
         case "58":
             return CatalogUnavailableError(
-                f"{where} cannot read or write its files: {reason}", hint="Look into the server's log, then try again."
+                f"{where} cannot read or write its files: {reason}", hint="Check the server's log, then try again."
             )
         case "XX":
             return CatalogError(
                 f"{where} reports an internal error: {reason}",
-                hint="Look into the server's log; the database may have to be restored from a backup.",
+                hint="Check the server's log; the database may have to be restored from a backup.",
             )
     match state:
         case "25006":
@@ -330,12 +331,12 @@ def _translate_postgresql(error: BaseException, url: sa.URL, *, is_read: bool) -
                 hint="Name the primary server in the URL, or switch default_transaction_read_only off.",
             )
         case "42501":
-            return _lacks_right(f"{where} refuses: {reason}", url, is_read=is_read)
-    return CatalogError(f"{where} refuses: {reason}", hint="Compare it with its schema: registry db check.")
+            return _lacks_right(f"{where} refuses it: {reason}", url, is_read=is_read)
+    return CatalogError(f"{where} refuses it: {reason}", hint="Compare it with its schema: registry db check.")
 
 
 def connection_fault(error: BaseException) -> ConnectionFault | None:
-    """Why there is no connection to PostgreSQL (any more), or None if ``error`` is about something else."""
+    """Why the connection to PostgreSQL failed or was lost, or None if ``error`` is about something else."""
     import psycopg
 
     from registry.catalog.postgres import ServerSilentError
@@ -379,13 +380,13 @@ def _no_connection(fault: ConnectionFault, where: str, reason: str, url: sa.URL,
         case "silent":
             return CatalogUnavailableError(
                 f"{where} does not answer: {reason}",
-                hint="Check host and port, and that the server runs. REGISTRY_CONNECT_TIMEOUT and "
-                "REGISTRY_QUERY_TIMEOUT set how many seconds to wait.",
+                hint="Check host and port, and that the server is running. REGISTRY_CONNECT_TIMEOUT and "
+                "REGISTRY_QUERY_TIMEOUT set the timeouts in seconds.",
             )
         case "full":
             return CatalogUnavailableError(
                 f"{where} accepts no more connections at the moment: {reason}",
-                hint="Try again in a moment. REGISTRY_TRIES sets how often to try.",
+                hint="Try again in a moment. REGISTRY_TRIES sets the number of attempts.",
             )
         case "unreachable":
             return CatalogUnavailableError(
@@ -400,14 +401,14 @@ def _no_connection(fault: ConnectionFault, where: str, reason: str, url: sa.URL,
         case "usage":
             return UsageError(
                 f"{where}: {reason}",
-                hint="Correct the options after '?' in the URL; they are those of libpq: "
+                hint="Correct the options after '?' in the URL, which are options of libpq: "
                 "https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS",
             )
     return _refusal(where, reason, url, sqlstate)
 
 
 def _refusal(where: str, reason: str, url: sa.URL, sqlstate: str | None) -> RegistryError:
-    """The error for a connection that the server refuses for good; the SQLSTATE decides, else the text."""
+    """The error for a connection that the server refuses permanently, by the SQLSTATE or else by the text."""
     user, message = url.username or "USER", f"{where} refuses the connection: {reason}"
     if sqlstate == "42501" or _RIGHT.search(reason):
         return _lacks_right(message, url)
@@ -421,11 +422,11 @@ def _refusal(where: str, reason: str, url: sa.URL, sqlstate: str | None) -> Regi
             host = host if isinstance(host, str) else host[0]
             line = f"{host}:{url.port or 5432}:{url.database or '*'}:{user}:PASSWORD"
             hint = (
-                "Check the user and the password. If the URL has no password, PGPASSWORD or a line of ~/.pgpass "
+                "Check the user and the password. Without a password in the URL, PGPASSWORD or a line in ~/.pgpass "
                 f"(mode 0600) is used: {line}"
             )
         case "user":
-            hint = "Check the user in the URL, and that it may log in. An administrator of the server can create it."
+            hint = "Check that the user in the URL exists and may log in. An administrator of the server can create it."
         case "database":
             named = re.search(r'database "(.*)" does not exist', reason)  # without a name in the URL, it is the user's
             name = url.database or (named[1] if named else user)
@@ -449,7 +450,7 @@ def _lacks_right(message: str, url: sa.URL, *, is_read: bool = False) -> Catalog
     choice = ", with LEVEL reader, publisher, curator or admin" if level == "LEVEL" else ""
     return CatalogPermissionError(
         message,
-        hint=f"Your database user may not do this. The owner of the database can allow it{choice}: "
+        hint=f"Your database user lacks this right. The owner of the database can grant it{choice}: "
         f"registry db grant {shlex.quote(url.username or 'ROLE')} --as {level}",
         details={"role": url.username},
     )

@@ -1,10 +1,10 @@
 """Opens SQLite files where SQLite cannot create its own: on read-only mounts, in folders of others, on full disks.
 
-A reader of a file in WAL mode creates two files next to it, ``-wal`` and ``-shm``. Where it cannot, and nobody else has
-created them, only ``immutable`` opens the file: SQLite then takes no lock, and trusts that nobody writes. Somebody who
-may write to the folder can do so at any time. So the file is compared before and after each transaction: a reader that
-met a writer fails, and does not return a mixture. If ``-wal`` has content, a writer is at work or was killed, and the
-file is not opened this way. See docs/decisions/0051-sqlite-without-locks.md.
+A reader of a file in WAL mode creates two files next to it, ``-wal`` and ``-shm``. If it cannot, and they do not exist,
+only ``immutable`` opens the file: SQLite then takes no lock, and assumes that nobody writes. But a user with write
+access to the folder can write at any time. Therefore the file's state is compared before and after each transaction: a
+read that overlaps with a write fails instead of returning a mixture. If ``-wal`` has content, a writer is running or
+was killed, and the file is not opened this way. See docs/decisions/0051-sqlite-without-locks.md.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from registry.catalog.urls import describe_url
 from registry.errors import CatalogUnavailableError
 
 _NAME: Final = "frozen"
-"""Under this name, the record of a connection in the pool has a ``Frozen``."""
+"""The key of the ``Frozen`` in the record of a pooled connection."""
 
 _CANNOT_CREATE: Final = ("SQLITE_CANTOPEN", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_PERM")
 
 
 class FileState(NamedTuple):
-    """What changes when somebody writes to an SQLite file."""
+    """The attributes of an SQLite file that change with every write."""
 
     modified_ns: int
     num_bytes: int
@@ -38,7 +38,7 @@ class FileState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """How a file was opened without locks: its state then, and the error of the usual way, if that was tried."""
+    """A file opened without locks: its state at that time, and the error of opening it with locks, if tried."""
 
     state: FileState
     error: sqlite3.Error | None
@@ -49,7 +49,7 @@ def connect(
 ) -> Any:
     """A connection to the file at ``path``, or None if there is no file yet.
 
-    With ``always``, it is opened without locks wherever it is: nobody writes to it.
+    With ``always``, it is opened without locks in any place, because nobody writes to it.
     """
     state = _state_of(path)
     if state is None or state.num_bytes == 0:
@@ -82,7 +82,7 @@ def connect(
 
 
 def require_unchanged(path: Path, record: Any) -> None:
-    """Before a transaction: let the pool open the file again if somebody wrote to it, or it can be opened as usual."""
+    """Before a transaction: reopen the file if somebody wrote to it, or if it can now be opened with locks."""
     frozen = record.info.get(_NAME)
     if frozen is not None and _state_of(path) != frozen.state:
         raise sa.exc.DisconnectionError("the file has changed")
@@ -93,7 +93,7 @@ def unchanged(connection: sa.Connection) -> Iterator[None]:
     """Run a transaction that reads.
 
     Raises:
-        CatalogUnavailableError: somebody wrote to the file meanwhile, and it was opened without locks.
+        CatalogUnavailableError: the file was opened without locks, and somebody wrote to it in the meantime.
     """
     try:
         yield
@@ -104,9 +104,9 @@ def unchanged(connection: sa.Connection) -> Iterator[None]:
 
 
 def refuse_write(connection: sa.Connection) -> None:
-    """Before a transaction that writes: raise the error that did not let the file be opened with locks.
+    """Before a transaction that writes: raise the error that prevented opening the file with locks.
 
-    On a full disk it says so. Without it, SQLite would only say that the database is read-only.
+    It names the cause, such as a full disk. SQLite itself would only say that the database is read-only.
     """
     frozen = connection.info.get(_NAME)
     if frozen is not None and frozen.error is not None and "READONLY" not in frozen.error.sqlite_errorname:
@@ -118,7 +118,7 @@ def _refuse_mixture(connection: sa.Connection, error: Exception | None) -> None:
     if frozen is not None and _state_of(Path(connection.engine.url.database or "")) != frozen.state:
         raise CatalogUnavailableError(
             f"{describe_url(connection.engine.url)} was changed by another process while it was read",
-            hint="Run the same command again. A reader that may not write to the folder cannot lock the file.",
+            hint="Run the same command again. A reader without write access to the folder cannot lock the file.",
         ) from error
 
 

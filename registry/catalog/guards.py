@@ -1,4 +1,4 @@
-"""The triggers of a catalog: they keep published rows from changing, and the chain of the event log from breaking.
+"""The triggers of a catalog, which prevent changes to published rows and breaks in the chain of the event log.
 
 The migrations create them; ``registry db check`` compares the two.
 """
@@ -72,11 +72,10 @@ END
 """Bodies of the trigger functions."""
 
 CONTINUES: Final = "event_continues"
-"""The trigger that refuses an event which would break the chain of hashes for every event after it."""
-
-# The time is the text that SQLAlchemy writes, of a date that exists. json_each counts the characters of the texts: if
-# a character does not come back from its number, the text is not UTF-8, and Python could not read it. SQLite reads the
-# last two code points of the first plane as another one, although they are valid.
+"""The trigger that refuses an event which would break the chain of hashes."""
+# The time must be the text that SQLAlchemy writes for a date that exists. json_each counts the characters of the texts:
+# if a character does not round-trip through its code point, the text is not UTF-8, and Python could not read it. SQLite
+# reads the last two code points of the first plane as another one, although they are valid.
 _SQLITE_CONTINUES: Final = f"""
 CREATE TRIGGER {CONTINUES} BEFORE INSERT ON event
 WHEN NEW.id IS NOT (SELECT coalesce(max(id), 0) + 1 FROM event)

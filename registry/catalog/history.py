@@ -60,7 +60,7 @@ DATASET_ACTIONS: Final = frozenset(
         RELOCATE,
     }
 )
-"""Actions that change the versions, aliases or configs of a dataset. An action that begins with ``undo-`` does, too."""
+"""Actions that change the versions, aliases or configs of a dataset. Actions that begin with ``undo-`` do as well."""
 
 
 def find_at(connection: sa.Connection, reference: Reference, moment: datetime) -> PastLookUp:
@@ -81,8 +81,8 @@ def find_at(connection: sa.Connection, reference: Reference, moment: datetime) -
             f"{exactly} was there at {when}, and" if reference.exact else f"{reference} gave {exactly} at {when}, which"
         )
         raise VersionWithdrawnError(
-            f"{gave} is dropped since then{why}",
-            hint=f"See what is left: registry versions {standing.dataset}",
+            f"{gave} was dropped since{why}",
+            hint=f"List the remaining versions: registry versions {standing.dataset}",
         )
     now = Candidate(
         version=version.version, state=version.state, message=version.state_message, superseded_by=version.superseded_by
@@ -117,7 +117,7 @@ def versions_at(
 
 
 def _as_it_was(standing: Standing, then: Candidate) -> dict[str, Any]:
-    """The fields of a version, or of its summary, that may change over time, as they were at ``standing``'s moment."""
+    """The changeable fields of a version, or of its summary, as they were at the moment of ``standing``."""
     return {
         "state": then.state,
         "state_message": then.message,
@@ -127,11 +127,11 @@ def _as_it_was(standing: Standing, then: Candidate) -> dict[str, Any]:
 
 
 def standing_at(connection: sa.Connection, name: str, config: str | None, moment: datetime) -> Standing:
-    """The standing of a config at ``moment``, including events at that moment; None is the default config of then.
+    """The standing of a config at ``moment``, including events at that moment. None means the default config then.
 
     Raises:
         DatasetNotFoundError, ConfigNotFoundError: the dataset or the config does not exist, or did not exist yet.
-        LogTamperedError: an event cannot have happened, e.g. a publication without a digest.
+        LogTamperedError: an event is impossible, e.g. a publication without a digest.
         CatalogError: an event cannot be read.
     """
     dataset = name if config is None else f"{name}/{config}"
@@ -145,8 +145,8 @@ def standing_at(connection: sa.Connection, name: str, config: str | None, moment
             raise LogTamperedError(
                 f"{describe_event(event)} cannot have happened: {describe_refusal(error)}. So the state of "
                 f"{dataset} at {describe_moment(moment)} is unknown",
-                hint="Other software wrote the event. registry log verify names all of them; the owner of the "
-                "database sets them aside as docs/troubleshooting.md says.",
+                hint="Other software wrote the event. registry log verify names all such events; the owner of the "
+                "database can set them aside as described in docs/troubleshooting.md.",
                 details={"event": event.id, "faults": []},
             ) from error
     chosen = replayed.default_config if config is None else config
@@ -224,10 +224,10 @@ class Replayed:
     """A dataset after its events, which are applied oldest first.
 
     Attributes:
-        name: its name by then; ``""`` before its first event.
-        names: as ``DatasetVersion.names``.
-        configs: by name; ``""`` is the one config of a dataset without configs.
-        default_config: the config that a reference without one means, or None.
+        name: its current name; ``""`` before its first event.
+        names: see ``DatasetVersion.names``.
+        configs: the configs by name; ``""`` is the only config of a dataset without configs.
+        default_config: the config that a reference without a config means, or None.
 
     >>> from datetime import UTC, datetime
     >>> told = {"content_digest": "0" * 64, "default_config": False, "num_examples": 9, "promote": True}
@@ -247,8 +247,8 @@ class Replayed:
         """Apply ``event``.
 
         Raises:
-            ValueError, LookupError, TypeError, AttributeError: it is malformed, or contradicts earlier events, e.g. it
-                changes a version that no event published.
+            ValueError, LookupError, TypeError, AttributeError: the event is malformed or contradicts earlier events,
+                e.g. changes a version that no event published.
         """
         if event.action not in DATASET_ACTIONS and not event.action.startswith("undo-"):
             return

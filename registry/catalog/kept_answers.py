@@ -1,11 +1,12 @@
-"""Safe retries: a call that changes something takes effect once, however often a client sends it.
+"""Safe retries: a call that changes something takes effect only once, however often a client sends it.
 
-A client whose connection breaks does not know whether its call took effect. So each call has a key, which the client
-repeats when it asks again. One transaction has the effect of the call and its answer: both are committed, or neither.
+A client whose connection breaks does not know whether its call took effect. Therefore each call has a key, which the
+client repeats on a retry. The effect of the call and its answer are stored in one transaction: both are committed, or
+neither.
 
     key is new        ->  run the call, keep the answer, commit
     key is kept       ->  the answer of the first time
-    key is running    ->  KeyRunningError: another connection of this client has not ended; ask again
+    key is running    ->  KeyRunningError: another connection of this client is still running the call; retry later
     key of other call ->  KeyReusedError
 """
 
@@ -29,7 +30,7 @@ from registry.errors import KeyReusedError, KeyRunningError, UsageError
 _SUCCESS: Final = 200
 _MAX_AGE: Final = timedelta(hours=24)
 _MAX_REMOVED: Final = 100
-"""How many old answers a call removes; each call keeps one, so there are not more and more."""
+"""How many old answers a call removes. Each call stores one, so their number is bounded."""
 
 _running: Final[dict[tuple[int, str, str], object]] = {}
 """The keys of calls that run in this process, with their catalogs."""
@@ -38,23 +39,23 @@ _running: Final[dict[tuple[int, str, str], object]] = {}
 def answer_once(
     engine: sa.Engine, key: str, principal: str, call: str, request_digest: str, make: Callable[[], bytes]
 ) -> tuple[bytes, int, bool]:
-    """Answer a call: with what ``make`` returns, or with the answer that is kept under ``key``.
+    """Answer a call with the result of ``make``, or with the answer that is stored under ``key``.
 
     Args:
         engine: the catalog.
-        key: 1 to 200 printable characters of ASCII.
-        principal: who calls.
-        call: the call of the protocol.
-        request_digest: a digest of its arguments.
-        make: performs the call on a catalog of ``engine`` and returns its answer, encoded. It must run in this thread,
-            touch nothing but the catalog, and let through errors that are not a RegistryError: after a deadlock, it
-            runs again. If it raises, nothing is changed or kept.
+        key: 1 to 200 printable ASCII characters.
+        principal: the caller.
+        call: the name of the call in the protocol.
+        request_digest: a digest of the arguments.
+        make: performs the call on a catalog of ``engine`` and returns the encoded answer. It must run in this thread,
+            touch nothing but the catalog, and not catch errors other than RegistryError: after a deadlock, it is run
+            again. If it raises, nothing is changed or stored.
 
     Returns:
-        The answer, its status, and whether it was kept from an earlier call.
+        The answer, its status, and whether it comes from an earlier call.
 
     Raises:
-        UsageError: an invalid key.
+        UsageError: the key is invalid.
         KeyReusedError: the key was used for another principal, call or request.
         KeyRunningError: a call with this key is still running.
     """
@@ -67,7 +68,7 @@ def answer_once(
             if (row.principal, row.call, row.request_digest) != (principal, call, request_digest):
                 raise KeyReusedError(
                     "the idempotency key was used for another call",
-                    hint="Use a new key for each call, and the same one only to repeat it.",
+                    hint="Use a new key for each call, and the same key only to repeat a call.",
                     details={"call": row.call if row.principal == principal else None},
                 )
             return row.answer, row.status, True
@@ -83,7 +84,7 @@ def answer_once(
 def keep_answer(
     engine: sa.Engine, key: str, principal: str, call: str, request_digest: str, status: int, answer: bytes
 ) -> None:
-    """Keep the answer to a call that failed and would fail again; an answer that is kept stays as it is."""
+    """Store the answer to a call that failed and would fail again. An answer that is already stored does not change."""
     check_key(key)
 
     def action(connection: sa.Connection) -> None:
@@ -98,7 +99,7 @@ def _insert(
 ) -> None:
     now = read_clock(connection)
     old = sa.select(kept_answer.c.key).where(kept_answer.c.kept_at < now - _MAX_AGE)
-    # Rows that another call removes are left to it. SQLAlchemy leaves the lock out for SQLite.
+    # Rows that another call is removing are skipped. SQLAlchemy omits the lock on SQLite.
     old = old.order_by(kept_answer.c.kept_at).limit(_MAX_REMOVED).with_for_update(skip_locked=True)
     connection.execute(sa.delete(kept_answer).where(kept_answer.c.key.in_(old)))
     row = {"principal": principal, "call": call, "request_digest": request_digest, "status": status}
@@ -107,7 +108,7 @@ def _insert(
 
 @contextmanager
 def _running_alone(engine: sa.Engine, key: str) -> Iterator[None]:
-    """Refuse a key that another thread of this process runs: it need not wait for SQLite's lock to learn that."""
+    """Refuse a key that another thread of this process is running, without waiting for SQLite's lock."""
     name, mine = (os.getpid(), describe_url(engine.url), key), object()
     if _running.setdefault(name, mine) is not mine:
         raise _still_running()
@@ -118,7 +119,7 @@ def _running_alone(engine: sa.Engine, key: str) -> Iterator[None]:
 
 
 def _lock(connection: sa.Connection, key: str) -> None:
-    """Refuse a key that another process runs. On SQLite, this transaction has waited until that one had ended."""
+    """Refuse a key that another process is running. On SQLite, this transaction has waited until that one ended."""
     if connection.dialect.name == "postgresql":
         number = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], signed=True)
         if not connection.execute(sa.select(sa.func.pg_try_advisory_xact_lock(number))).scalar_one():

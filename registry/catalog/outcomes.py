@@ -223,7 +223,7 @@ class Removal:
         reference: the exact version.
         actor: who requested it first.
         step: how far it is.
-        due: when the grace time has passed; None only in a request.
+        due: when the grace period has passed; None only in a request.
         force: whether the files are removed although others use them.
         reason: why the version was dropped.
         is_change: whether the call that returns it changed anything, or would have in a dry run.

@@ -156,7 +156,7 @@ def _require_waiting(connection: sa.Connection, proposal: Proposal) -> Event:
     if event is None or _read(event) != proposal:
         raise ConflictError(
             f"proposal {proposal.id} does not wait for approval: it was decided or replaced, or has expired",
-            hint="To see those that wait: registry proposal list",
+            hint="To list the pending proposals: registry proposal list",
             details={"proposal": proposal.id},
         )
     return event

@@ -1,6 +1,6 @@
 """The removal of the files of dropped versions, in SQL: planned, begun and ended, each step with an event.
 
-    drop  ->  planned, until the grace time has passed  ->  begun  ->  the files are removed  ->  ended
+    drop  ->  planned, until the grace period has passed  ->  begun  ->  the files are removed  ->  ended
 
 The events are the record, so there is no table. The rows of the version stay, as its tombstone: its message says who
 removed the files, and when. From ``begun`` on the version is neither restored nor published again, so nobody takes a

@@ -1,7 +1,7 @@
 """The frozen values of the registry: references, versions, splits, dataset versions.
 
-Every other folder passes these values around. They check themselves when they are created and print as text that parses
-back to them. Nothing here accesses the disk, the clock or a database.
+Every other folder passes these values around. They are validated on creation, and print as text that parses back to the
+same value. Nothing here accesses the disk, the clock or a database.
 """
 
 from registry.model.access import AccessToken, RefusedCall, Role, covers, digest_of, new_secret

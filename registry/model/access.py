@@ -1,7 +1,7 @@
-"""Who may call a shared catalog: tokens, their roles, the datasets that they cover, and calls that were refused.
+"""Access to a shared catalog: tokens, their roles, the datasets that they cover, and refused calls.
 
-A token is a text that its holder keeps: a prefix that scanners for secrets know, a public id, 256 random bits, and a
-checksum. The catalog stores only its digest, so nobody who reads the catalog, or a backup of it, can use a token.
+A token is a secret text: a prefix that secret scanners recognize, a public id, 256 random bits, and a checksum. The
+catalog stores only its digest, so a reader of the catalog, or of a backup, cannot use the tokens.
 
     shb_3f9a5c0d71be_<43 characters of random bits><6 characters of checksum>
 """
@@ -31,7 +31,7 @@ _MAX_PATTERNS: Final = 100
 
 
 class Role(StrEnum):
-    """What the holder of a token may do; each role includes those before it."""
+    """The rights of a token's holder; each role includes the rights of those before it."""
 
     READER = "reader"
     PUBLISHER = "publisher"
@@ -50,20 +50,20 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessToken:
-    """What a catalog knows about a token; never its text.
+    """A token as the catalog records it, without its text.
 
     Attributes:
         id: the public part of its text: 12 lower-case hex digits.
-        name: the person or the program that holds it, e.g. ``ann`` or ``ci``: the actor of what it changes.
-        role: what it may do.
+        name: the person or program that holds it, e.g. ``ann`` or ``ci``: the actor of its changes.
+        role: its rights.
         datasets: patterns with ``*`` and ``?`` for the datasets that it covers, ``name`` or ``name/config``.
-        created_at, created_by: when and by whom it was created: a person, or the URL of an issuer of ID tokens.
+        created_at, created_by: the time and the creator: a person, or the URL of an issuer of ID tokens.
         expires_at: when it becomes invalid, or None.
-        last_used_at: when it was last used, exact to a minute, or None.
+        last_used_at: when it was last used, to the minute, or None.
         revoked_at, revoked_by: when and by whom it was revoked, or None.
 
     Raises:
-        UsageError: an invalid id, name or pattern.
+        UsageError: the id, the name or a pattern is invalid.
     """
 
     id: str
@@ -79,21 +79,21 @@ class AccessToken:
 
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):
-            raise UsageError(f"the id of a token is 12 lower-case hex digits, not {self.id[:40]!r}")
+            raise UsageError(f"the id of a token must be 12 lower-case hex digits, not {self.id[:40]!r}")
         for text in (self.name, *self.datasets):
             if "://" in text or may_hide_secret(text):
-                raise UsageError("a name or pattern of a token looks like a URL or a password: it is not repeated")
+                raise UsageError("a name or pattern of a token looks like a URL or a password, so it is not shown")
         if not 0 < len(self.name) <= _MAX_NAME or not self.name.isprintable() or self.name != self.name.strip():
             raise UsageError(
-                f"a token cannot have the name {self.name[:40]!r}: expected 1 to {_MAX_NAME} printable characters",
+                f"invalid token name {self.name[:40]!r}: expected 1 to {_MAX_NAME} printable characters",
                 hint="Name the person or the program that uses the token, e.g. ann or ci.",
             )
         if not 0 < len(self.datasets) <= _MAX_PATTERNS:
-            raise UsageError(f"a token covers 1 to {_MAX_PATTERNS} patterns, not {len(self.datasets)}")
+            raise UsageError(f"a token must have 1 to {_MAX_PATTERNS} patterns, not {len(self.datasets)}")
         for pattern in self.datasets:
             if not _PATTERN.fullmatch(pattern):
                 raise UsageError(
-                    f"a token cannot cover {pattern[:80]!r}, which matches no dataset",
+                    f"invalid pattern {pattern[:80]!r} of a token: no dataset can match it",
                     hint="Write name or name/config, with * for any characters and ? for one, e.g. lab_* or c4/en.",
                 )
 
@@ -104,7 +104,7 @@ class AccessToken:
 
     @property
     def covers_all(self) -> bool:
-        """Whether it covers every dataset, including those of later."""
+        """Whether it covers every dataset, including future ones."""
         return "*" in self.datasets
 
     def covers(self, name: str, config: str | None = None) -> bool:
@@ -139,13 +139,13 @@ class RefusedCall:
     """A call of a shared catalog that was refused.
 
     Attributes:
-        id: increases from refusal to refusal.
-        at: when, by the clock of the catalog.
+        id: increases with each refusal.
+        at: the time, by the clock of the catalog.
         token: the id of the token, or None if the call had no token of this catalog.
         principal: the name of the token, or "".
         call: the call of the protocol, e.g. ``aliases.set``.
-        dataset: the dataset that it is about, or "".
-        reason: why it was refused.
+        dataset: the dataset that the call concerns, or "".
+        reason: the reason for the refusal.
     """
 
     id: int
@@ -158,8 +158,8 @@ class RefusedCall:
 
 
 def new_secret() -> tuple[str, str, str]:
-    """The id, the text and the digest of a new token. The catalog stores the id and the digest; nobody the text."""
-    import secrets  # not for look-ups
+    """The id, the text and the digest of a new token. The catalog stores the id and the digest, but never the text."""
+    import secrets  # look-ups do not need it
 
     token_id = secrets.token_hex(6)
     begin = f"shb_{token_id}_{secrets.token_urlsafe(32)}"
@@ -171,13 +171,13 @@ def digest_of(text: str) -> str:
     """The sha256 of a token's text, in hex digits.
 
     Raises:
-        UsageError: the text is not that of a token, or it is cut off or mistyped. The message does not repeat it.
+        UsageError: the text is not a token, or is truncated or mistyped. The message does not repeat it.
     """
     match = _TEXT.fullmatch(text)
     if match is None or _checksum(match[1]) != match[2]:
         raise UsageError(
-            "this is not an access token: it was cut off or mistyped, or is another secret",
-            hint="A token begins with shb_, and `registry token create` prints it.",
+            "this is not a valid access token: it may be truncated or mistyped, or another secret",
+            hint="A token begins with shb_. To create one: registry token create NAME",
         )
     return hashlib.sha256(text.encode()).hexdigest()
 

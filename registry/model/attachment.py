@@ -1,4 +1,4 @@
-"""``Attachment``: a file that is kept with a published version and is not one of its shards, such as its statistics."""
+"""``Attachment``: a file other than a shard that is stored with a published version, such as its statistics."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _SHA256: Final = re.compile("[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Attachment:
-    """A file that is kept with a published version. It never changes: another form of it has another name.
+    """A file that is stored with a published version. It never changes: a new form of it gets a new name.
 
     Attributes:
-        kind: what it is, such as ``statistics``.
-        name: the name of the file, such as ``statistics.json``; unique in its kind.
-        num_bytes: its size.
-        sha256: the digest of its bytes, 64 hex digits.
+        kind: the kind of the file, such as ``statistics``.
+        name: the name of the file, such as ``statistics.json``; unique within its kind.
+        num_bytes: the size of the file.
+        sha256: the digest of the file's bytes, 64 hex digits.
 
     >>> Attachment.of("statistics", "statistics.json", b"{}").place[:30]
     '.attachments/44136fa355b3678a1'
 
     Raises:
-        UsageError: kind or name are not 1 to 100 letters, digits, ``.``, ``_`` or ``-``, without a dot in front; or the
-            size or the digest is invalid.
+        UsageError: the kind or name is not 1 to 100 letters, digits, ``.``, ``_`` or ``-``, without a leading dot; or
+            the size or the digest is invalid.
     """
 
     kind: str
@@ -43,8 +43,8 @@ class Attachment:
         for text in (self.kind, self.name):
             if not _PART.fullmatch(text):
                 raise UsageError(
-                    f"{text[:120]!r} is not the kind or the name of an attachment",
-                    hint="Write 1 to 100 letters, digits, '.', '_' or '-', without a dot in front.",
+                    f"{text[:120]!r} is not a valid kind or name of an attachment",
+                    hint="Write 1 to 100 letters, digits, '.', '_' or '-', without a leading dot.",
                     details={"name": text[:120]},
                 )
         if not _SHA256.fullmatch(self.sha256) or not 0 <= self.num_bytes < 2**63:
@@ -59,7 +59,7 @@ class Attachment:
     def place(self) -> str:
         """The file, relative to the folder of a version.
 
-        Its name contains the digest: two publishers never write different bytes to one place, and a file that a killed
-        one left never keeps another from attaching its own.
+        Its name contains the digest, so two publishers never write different bytes to the same place, and a file that a
+        killed publisher left behind never blocks another one.
         """
         return f"{ATTACHMENTS_FOLDER}/{self.sha256}_{self.name}"

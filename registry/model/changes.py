@@ -1,8 +1,8 @@
 """Computes changes to a published version and their effects on references. Each function maps a standing to a standing.
 
-A dry run and the real change use the same functions, so they cannot disagree. States rise from supported to deprecated,
-yanked and dropped; a version reaches a lower state only by undoing a higher one. An effect is a reference that gives
-another answer after the change.
+Dry runs and real changes use the same functions, so they cannot disagree. States rise from supported to deprecated,
+yanked and dropped; a version reaches a lower state only by undoing a higher one. An effect is a reference that resolves
+differently after the change.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_MESSAGE = 10_000
 
 
 def promote(standing: Standing, candidate: Candidate) -> Standing:
-    """Make ``candidate`` the canonical version, which a look-up without a version gives.
+    """Make ``candidate`` the canonical version, to which a reference without a version resolves.
 
     Raises:
         VersionWithdrawnError: the version is yanked or dropped.
@@ -33,7 +33,7 @@ def promote(standing: Standing, candidate: Candidate) -> Standing:
 
 
 def deprecate(standing: Standing, candidate: Candidate, message: str) -> Standing:
-    """Deprecate ``candidate``: it is found as before, with ``message`` as a note.
+    """Deprecate ``candidate``: look-ups still return it, with ``message`` as a note.
 
     Raises:
         UsageError: the message is empty or too long.
@@ -46,7 +46,7 @@ def deprecate(standing: Standing, candidate: Candidate, message: str) -> Standin
 
 
 def yank(standing: Standing, candidate: Candidate, reason: str, superseded_by: Version | None = None) -> Standing:
-    """Yank ``candidate``: only its exact number or an alias still gives it.
+    """Yank ``candidate``: only its exact number or an alias still resolves to it.
 
     Raises:
         UsageError: the reason is empty or too long, or the version would supersede itself.
@@ -69,7 +69,7 @@ def yank(standing: Standing, candidate: Candidate, reason: str, superseded_by: V
         if successor.is_withdrawn:
             raise VersionWithdrawnError(
                 f"{standing.exactly(superseded_by)} is {successor.described}: it cannot supersede {reference}",
-                hint=f"Name a version that can be read. List them: registry versions {standing.dataset}",
+                hint=f"Name a readable version. To list the versions: registry versions {standing.dataset}",
             )
     return standing.replace(
         dataclasses.replace(candidate, state=VersionState.YANKED, message=reason, superseded_by=superseded_by)
@@ -77,7 +77,7 @@ def yank(standing: Standing, candidate: Candidate, reason: str, superseded_by: V
 
 
 def drop(standing: Standing, candidate: Candidate, reason: str) -> Standing:
-    """Drop ``candidate``: no look-up gives it, and its number stays used.
+    """Drop ``candidate``: no look-up returns it, and its number cannot be used again.
 
     Raises:
         UsageError: the reason is empty or too long.
@@ -86,7 +86,7 @@ def drop(standing: Standing, candidate: Candidate, reason: str) -> Standing:
 
 
 def undo(standing: Standing, candidate: Candidate, state: VersionState, before: Candidate) -> Standing:
-    """Return ``candidate`` from ``state`` to its state ``before``. Below that state nothing changes.
+    """Return ``candidate`` from ``state`` to its state ``before``. If its state is lower, nothing changes.
 
     Raises:
         VersionWithdrawnError: the version is in a higher state, which must be undone first.
@@ -98,10 +98,10 @@ def undo(standing: Standing, candidate: Candidate, state: VersionState, before: 
 
 
 def check_message(message: str) -> str:
-    """Check a reason, which people will read in errors and notes for years; return it without surrounding space.
+    """Check a reason, which appears in errors and notes, and return it without surrounding space.
 
     Raises:
-        UsageError: it is empty or too long.
+        UsageError: the reason is empty or too long.
     """
     said = message.strip()
     if not said or len(said) > MAX_MESSAGE:
@@ -127,7 +127,7 @@ def _undo_first(standing: Standing, candidate: Candidate, why: str) -> VersionWi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The version that a reference gives.
+    """The resolution of a reference.
 
     Attributes:
         reference: the exact version, or None if the look-up is refused.
@@ -149,22 +149,22 @@ class Answer:
 
 
 class EffectKind(StrEnum):
-    """What happens to a reference."""
+    """The kind of change to the resolution of a reference."""
 
     MOVES = "moves"
-    """The reference gives another version."""
+    """The reference resolves to another version."""
     IS_REFUSED = "is_refused"
     IS_ANSWERED = "is_answered"
-    """It was refused before, and gives a version now."""
+    """The reference was refused before, and now resolves to a version."""
     STARTS_TO_WARN = "starts_to_warn"
     STOPS_WARNING = "stops_warning"
     NOTE_CHANGES = "note_changes"
-    """It gives the same version with another note, or is refused for another reason."""
+    """The reference resolves to the same version with another note, or is refused for another reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """A reference that gives another answer after a change, and the places where it is used, if known."""
+    """A reference that resolves differently after a change, and the places where it is used, if known."""
 
     wanted: Reference
     before: Answer
@@ -173,7 +173,7 @@ class Effect:
 
     @property
     def kind(self) -> EffectKind:
-        """What happens to the reference."""
+        """The kind of change."""
         before, after = self.before.reference, self.after.reference
         if before != after:
             if after is None:
@@ -193,7 +193,7 @@ class Use:
 
 
 def answer(standing: Standing | None, reference: Reference) -> Answer:
-    """The answer to ``reference`` in ``standing``. None means a dataset without a default config."""
+    """Resolve ``reference`` in ``standing``. None means a dataset without a default config."""
     if standing is None:
         return Answer(reference=None, note=f"{reference.name} has no default config")
     choice = choose(standing, reference)
@@ -208,7 +208,7 @@ def answer(standing: Standing | None, reference: Reference) -> Answer:
 
 
 def natural_effects(before: Standing, after: Standing) -> tuple[Effect, ...]:
-    """The natural references that give another answer after a change of one config.
+    """The natural references that resolve differently after a change of one config.
 
     Natural references are those that people write: no request, ``*``, ``3.*``, ``3.1.*``, ``^3.1``, each exact number
     and each alias. ``use_effects`` compares other references, from papers and configs, one by one.
@@ -220,14 +220,14 @@ def natural_effects(before: Standing, after: Standing) -> tuple[Effect, ...]:
 
 
 def default_effects(before: Standing | None, after: Standing) -> tuple[Effect, ...]:
-    """The natural references without a config that give another answer after a change of the default config."""
+    """The natural references without a config that resolve differently after a change of the default config."""
     standings = [after] if before is None else [before, after]
     touched = [candidate for standing in standings for candidate in standing.candidates]
     return _effects(before, after, _naturals(after.name, None, standings, touched))
 
 
 def use_effects(before: Standing | None, after: Standing, uses: Iterable[Use]) -> tuple[Effect, ...]:
-    """The references in use that give another answer after a change, each with its places, in the given order."""
+    """The references in use that resolve differently after a change, each with its places, in the given order."""
     places: dict[Reference, list[str]] = {}
     for use in uses:
         places.setdefault(use.reference, []).append(use.place)
@@ -258,7 +258,7 @@ def _touched(first: Standing, second: Standing) -> Iterator[Candidate]:
 def _naturals(
     name: str, config: str | None, standings: list[Standing], touched: list[Candidate]
 ) -> Iterator[Reference]:
-    """The natural references that may give one of the versions ``touched``, before or after; each once."""
+    """The natural references that may resolve to one of the versions ``touched``, before or after; each once."""
     yield Reference(name, config)
     for alias in sorted({alias for standing in standings for alias in standing.aliases}):
         yield Reference(name, config, alias=alias)

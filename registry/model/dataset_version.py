@@ -17,7 +17,7 @@ from registry.model.version import Version
 
 
 class VersionState(StrEnum):
-    """The state that the publisher gave a version; stored. A version is never deleted: a number is used once."""
+    """The stored state of a version. Versions are never deleted, and numbers are never reused."""
 
     SUPPORTED = "supported"
     DEPRECATED = "deprecated"
@@ -50,7 +50,7 @@ class SlicingRule(StrEnum):
             name: ``documented`` or ``tfds-4``, or the rule itself.
 
         Raises:
-            UsageError: there is no rule of that name.
+            UsageError: the rule is unknown.
         """
         try:
             return cls(name)
@@ -67,11 +67,11 @@ class DatasetMetadata:
     Attributes:
         description, homepage, citation, license: text, or ``""``.
         supervised_keys: paths of input and target, for ``as_supervised=True``, or None.
-        config_description, config_tags: the same for the config.
-        release_notes: what changed, by version.
+        config_description, config_tags: description and tags of the config.
+        release_notes: release notes by version.
         custom: JSON values that an author or importer attached. TFDS keeps them in ``metadata.json``.
         extra: fields of ``dataset_info.json`` that this software does not know, unchanged.
-        described: the fields that people set beside the source. ``registry add`` keeps them in the next version.
+        described: the fields that people set, independent of the source. The next ``registry add`` inherits them.
     """
 
     description: str = ""
@@ -96,7 +96,7 @@ class DatasetMetadata:
 
     @property
     def nullable_paths(self) -> frozenset[str]:
-        """The paths in lists where a value may be null; ``registry add`` stored it as a list of none or one."""
+        """The paths inside lists where a value may be null; ``registry add`` stored it as a list of zero or one."""
         match self.custom.get("intake"):
             case {"nullable": list(paths)}:
                 return frozenset(path for path in paths if isinstance(path, str))
@@ -105,7 +105,7 @@ class DatasetMetadata:
     def in_source_order(self, names: Sequence[str]) -> Sequence[str]:
         """The names of features in the order of the columns that ``registry add`` read.
 
-        Names that are not sorted are in an order that a caller has chosen, and stay as they are.
+        Names that are not sorted are in an order that a caller chose, and are not reordered.
         """
         match self.custom.get("intake"):
             case {"columns": list(columns)} if list(names) == sorted(names) == sorted(map(str, columns)):
@@ -118,18 +118,18 @@ class DatasetVersion:
     """One published version of one config of one dataset.
 
     Attributes:
-        name, config, version: its place in the catalog. ``config`` is None if the dataset has no configs.
-        names: every name that the dataset has had, oldest first; empty if it never was renamed.
+        name, config, version: identify the version. ``config`` is None if the dataset has no configs.
+        names: every name that the dataset has had, oldest first; empty if it was never renamed.
         splits: the splits in the order of publication, which is also the order of ``all``.
         features_json: the schema as TFDS writes it, as JSON with sorted keys.
-        labels: the class names, by the stem of the file in which TFDS keeps them.
-        location: the folder that it was published with, relative to the data directory, or an absolute path or URL.
+        labels: the class names, by the stem of the file in which TFDS stores them.
+        location: the folder of its publication, relative to the data directory, or an absolute path or URL.
         location_steps: the mirrors that were added since, and the folders that were moved; see ``locations``.
         content_digest: 64 hex digits over everything that decides which records a reader gets (see ``content_digest``).
         superseded_by: the version to use instead of a yanked one, or None.
-        canonical: the canonical version of the config when this one was looked up, or None.
+        canonical: the canonical version of the config at the time of the look-up, or None.
         version_to_prepare: the last version of the builder's code that can prepare it (a version or a commit), or
-            None if today's code can.
+            None if the current code can.
         experiments: the experiment flags that this version overrides.
     """
 
@@ -187,7 +187,7 @@ class DatasetVersion:
             name: its name.
 
         Raises:
-            SplitNotFoundError: the version has no split of that name; the hint names the nearest.
+            SplitNotFoundError: the version has no split of that name; the hint suggests the nearest name.
         """
         for split in self.splits:
             if split.name == name:
@@ -196,7 +196,7 @@ class DatasetVersion:
 
     @property
     def locations(self) -> tuple[str, ...]:
-        """The folders that hold its files, the one that is read first in front; never empty."""
+        """The folders with its files, in the order in which they are read; never empty."""
         return current_locations(self.location, self.location_steps)
 
     @property

@@ -1,4 +1,4 @@
-"""``Description``: what people say about a version, beside its source: it changes the metadata, and no record.
+"""``Description``: metadata that people give for a version, independent of its source. It does not affect records.
 
 registry add --license MIT ...     -> with the version that is published
 registry describe digits:1.0.0 ... -> of a published version, which keeps its number
@@ -37,13 +37,13 @@ class DescriptionArguments(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """What people say about a version. None changes nothing; an empty text removes what was said.
+    """Metadata that people give for a version. None changes nothing; an empty text removes a value.
 
     Attributes:
         description, citation, homepage: text.
         license: an SPDX licence expression, such as ``CC-BY-4.0`` or ``MIT OR Apache-2.0``.
         tags: tags to add.
-        supervised: the features that are input and target, for ``as_supervised=True``.
+        supervised: the names of the input and target features, for ``as_supervised=True``.
         remove_tags: tags to remove.
 
     Raises:
@@ -68,10 +68,10 @@ class Description:
             raise UsageError(f"at most {_MOST_TAGS} tags can be added at once, not {len(self.tags)}")
         for tag in self.tags:
             if not tag or tag != " ".join(tag.split()):
-                raise UsageError(f"invalid tag {tag!r:.80}: it is empty, or has a space that is not between two words")
+                raise UsageError(f"invalid tag {tag!r:.80}: tags must not be empty or have extra spaces")
         if self.supervised and len(self.supervised) not in (2, 3):
             raise UsageError(
-                f"supervised must be two or three features, not {list(self.supervised)!r:.200}",
+                f"supervised must name two or three features, not {list(self.supervised)!r:.200}",
                 hint=f"For example: {spell('supervised', ['image', 'label'])}",
             )
         if self.homepage and not self.homepage.startswith(("https://", "http://")):
@@ -87,14 +87,14 @@ class Description:
         for name in self.supervised or ():
             if name not in names:
                 hint = suggest(name, names, have="The features are:")
-                raise UsageError(f"supervised: there is no feature {name!r:.200}", hint=hint)
+                raise UsageError(f"supervised: no feature {name!r:.200}", hint=hint)
 
     def warn_of_license(self) -> None:
         """Warn if the licence is not an SPDX expression."""
         if self.license and spdx_license(self.license) is None:
             warn(
                 f"the licence {self.license!r:.100} is not an SPDX expression such as CC-BY-4.0 or MIT, so other "
-                "programs may not recognize it; a licence of your own is LicenseRef-NAME"
+                "programs may not recognize it; for a custom licence, write LicenseRef-NAME"
             )
 
     def apply(self, metadata: DatasetMetadata) -> DatasetMetadata:
@@ -116,12 +116,12 @@ class Description:
 
 
 def described_before(metadata: DatasetMetadata, before: DatasetMetadata) -> DatasetMetadata:
-    """``metadata`` of a source, with what people said about the version before."""
+    """``metadata`` of a source, with the metadata that people gave for the previous version."""
     return replace(metadata, **{name: getattr(before, name) for name in before.described}, described=before.described)
 
 
 def spdx_license(text: str) -> str | None:
-    """``text`` as an SPDX licence expression in its usual spelling; None if it is not one.
+    """``text`` as an SPDX licence expression in canonical spelling, or None if it is not one.
 
     >>> spdx_license("cc-by-4.0"), spdx_license("mit or apache-2.0"), spdx_license("other")
     ('CC-BY-4.0', 'MIT OR Apache-2.0', None)

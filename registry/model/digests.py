@@ -1,4 +1,4 @@
-"""Computes the content digest of a version, and holds the fingerprints of its decoded values.
+"""Computes the content digest of a version, and defines the fingerprints of its decoded values.
 
 ``content_digest`` covers everything that decides which records a reader gets: schema, labels, slicing rule and shards.
 ``SplitFingerprint`` covers the decoded records in blocks, independent of sharding and compression, so that a comparison
@@ -51,7 +51,7 @@ class ContentHasher:
                 "file_format": file_format,
                 "slicing": slicing,
                 "disable_shuffling": disable_shuffling,
-                "splits": [],  # the last key of all: start_split and add continue here
+                "splits": [],  # must be the last key: start_split and add continue here
             }
         )
         self._hash = hashlib.sha256(text.removesuffix("]}").encode("ascii"))
@@ -91,7 +91,7 @@ def content_digest(
 ) -> str:
     """The content digest of a version: sha256, 64 hex digits, over schema, labels, slicing rule and shards.
 
-    ``shards`` holds the shards of each split, in order. Names, descriptions, folders and times are not included, so the
+    ``shards`` are the shards of each split, in order. Names, descriptions, folders and times are not included, so the
     same content has the same digest wherever it is published.
     """
     hasher = ContentHasher(
@@ -143,7 +143,7 @@ class FeatureFingerprint:
     def of_leaves(cls, leaves: bytes | bytearray, *, num_examples: int) -> FeatureFingerprint:
         """The fingerprint from the sha256 digests of the leaves, 1,024 records each, joined: 32 bytes for each."""
         group = block_size(num_examples) // LEAF_EXAMPLES * _DIGEST_BYTES
-        view = memoryview(leaves)  # slices of it are not copied: there may be gigabytes
+        view = memoryview(leaves)  # slicing does not copy the data, which may be gigabytes
         return cls(
             digest=hashlib.sha256(view).hexdigest(),
             blocks=tuple(

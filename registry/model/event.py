@@ -43,27 +43,26 @@ ACTIONS: Final = (
     "producer",
     "correct-clock",
 )
-"""Every action that this release writes. A log may hold others from a newer release."""
+"""Every action that this release writes. A log may contain others from a newer release."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One entry of the event log. Entries are never changed; each is sealed with the hash of the one before it.
+    """One entry of the event log. Entries never change; each is sealed with the hash of the previous one.
 
     Attributes:
         id: 1, 2, 3 ... without gaps.
-        at: when, in UTC; not before any earlier event.
-        rows_at: the time in the rows that were written with it; None in events of older releases, and of actions whose
+        at: the time in UTC, which is never before that of an earlier event.
+        rows_at: the time in the rows that were written with it; None in events of older releases, and for actions whose
             rows have no time.
-        stamped_at: the time that is sealed with it, if a wrong clock stamped it and ``registry log correct-clock`` has
-            corrected ``at``; otherwise None.
-        actor: who did it. The name is a claim, because anybody can set ``$REGISTRY_ACTOR``, unless it ``is_verified``.
+        stamped_at: the original, sealed time, if ``registry log correct-clock`` corrected ``at``; otherwise None.
+        actor: who did it. Unless it ``is_verified``, the name is a claim, because anybody can set ``$REGISTRY_ACTOR``.
         action: one of ``ACTIONS``, unless a newer release wrote it.
         recorded_by: ``user@host`` from the operating system, or ``token <id>`` if a service authenticated the actor;
             None in events of older releases.
-        session_user: the user of the PostgreSQL session that wrote it, as the database says; None on SQLite, which has
-            no users, in events of older releases, and in a site.
-        is_verified: whether a service authenticated the actor. Otherwise the name is unverified.
+        session_user: the user of the PostgreSQL session that wrote it, as reported by the database; None on SQLite, in
+            events of older releases, and in a site.
+        is_verified: whether a service authenticated the actor.
         dataset, version: ``name`` or ``name/config``, and ``x.y.z``; ``""`` if the action concerns neither.
         details: other values of the action, JSON-able.
         previous_hash, hash: 64 hex digits each.
@@ -86,7 +85,7 @@ class Event:
 
     @property
     def described_actor(self) -> str:
-        """The actor, and its token; or that it is unverified, with the users that the system and the database report.
+        """The actor with its token, or marked as unverified with the users that the system and the database report.
 
         >>> from datetime import UTC, datetime
         >>> told = {"id": 1, "at": datetime.now(UTC), "action": "promote", "dataset": "mnist", "version": "1.0.0"}
@@ -117,7 +116,7 @@ _MOMENT: Final = re.compile(
 def parse_moment(text: str, *, end: bool) -> datetime:
     """The moment that ``text`` names, in UTC: ``2026-11-21``, or ``2026-11-21T10:00``, with a zone or in UTC.
 
-    A date alone means the first moment of that day, or with ``end`` its last.
+    A date means the first moment of that day or, with ``end``, its last moment.
 
     >>> parse_moment("2026-11-21", end=True).isoformat()
     '2026-11-21T23:59:59.999999+00:00'
@@ -139,7 +138,7 @@ def parse_moment(text: str, *, end: bool) -> datetime:
     except (ValueError, OverflowError) as error:
         raise UsageError(
             f"invalid date {text[:60]!r}",
-            hint="Write a day or a moment, e.g. 2026-11-21 or 2026-11-21T10:00; without a zone it is UTC.",
+            hint="Write a day or a moment, e.g. 2026-11-21 or 2026-11-21T10:00. Without a time zone, it is in UTC.",
             details={"date": text[:60]},
         ) from error
 

@@ -1,7 +1,7 @@
 """``Experiment``: a flag that versions may switch on or off, after the TFDS versioning document.
 
-A flag is added off by default, and versions that want it switch it on. Then its default becomes on, and versions that
-cannot use it yet switch it off. It is retired, on for good, when no readable version switches it off.
+A flag is added off by default, and versions that need it switch it on. Then its default becomes on, and versions that
+cannot use it yet switch it off. When no readable version switches it off, it is retired and always on.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Experiment:
 
     @property
     def is_retired(self) -> bool:
-        """Whether it is on for good."""
+        """Whether it is always on."""
         return self.retired_at is not None
 
 
@@ -95,7 +95,7 @@ def read_experiments(flags: Mapping[Any, Any]) -> tuple[tuple[str, bool], ...]:
 
 
 def no_experiment(name: str, known: Iterable[str], *, where: str) -> NotFoundError:
-    """The error for a flag that does not exist in ``where``; ``known`` are the flags that do."""
+    """The error for a flag that does not exist in ``where``; ``known`` are the existing flags."""
     names = sorted(known)
     nearest = suggest(name, names)
     return ExperimentNotFoundError.of(

@@ -1,6 +1,6 @@
-"""Names of files and folders that say what a file is for, and not which data it has: ``train``, ``part_00000``.
+"""Generic names of files and folders, which describe the purpose and not the data: ``train``, ``part_00000``.
 
-A dataset never gets such a name from a path: the folder above gives it. The list is one of words, and not a rule.
+A dataset is never named after such a path; the parent folder provides the name. This is a list of words, not a rule.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _OF_FILES: Final = (
     *("resolve", "blob", "tree", "refs", "heads", "convert"),  # in URLs of files of a repository
 )
 _OF_SYSTEMS: Final = ("home", "users", "user", "root", "mnt", "media", "srv", "var", "opt", "desktop", "documents")
-# Names of their own, which add nothing to a generic one: "x_train", "text_data", "shard_00000".
+# Words that add nothing to a generic name: "x_train", "text_data", "shard_00000".
 _BESIDE_OTHERS: Final = frozenset(("x", "y", "old", "text", "texts", "rows", "shard", "shards"))
 _GENERIC: Final = frozenset((*_OF_SPLITS, *_OF_CONTENTS, *_OF_FILES, *_OF_SYSTEMS))
 _COUNTED: Final = re.compile(
     r"[vc]?[0-9]*|(?=[a-f]*[0-9])[0-9a-f]{4,}|snappy"  # of "part-00000-5f0a9c31-c000.snappy.parquet"
     r"|(book|workbook)[0-9]+"  # as spreadsheets name what nobody named
 )
-_LETTERS: Final = str.maketrans(  # those that Unicode does not decompose
+_LETTERS: Final = str.maketrans(  # letters that Unicode does not decompose
     {"ß": "ss", "ø": "o", "Ø": "O", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE"}
     | {"ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ð": "d", "þ": "th", "ı": "i"}
 )
@@ -56,7 +56,7 @@ def plain_name(part: str) -> str:
 
 
 def is_generic(name: str) -> bool:
-    """Whether a name says what a file is for, or its number, and not which data it has.
+    """Whether a name describes only the purpose or the number of a file, and not its data.
 
     >>> [name for name in ("train", "test_images", "part_00000", "2024", "data_v2", "x_train") if not is_generic(name)]
     []

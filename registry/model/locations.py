@@ -1,6 +1,6 @@
-"""Where the files of a published version are: where they were published, and the steps since then.
+"""The locations of the files of a published version: where they were published, and later changes.
 
-A published row never changes. Mirrors and folders that were moved are recorded as steps, which are only appended.
+A published row never changes. Mirrors and moved folders are recorded as steps, which are only appended.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class LocationStep(NamedTuple):
     """One change of the locations of a version.
 
     Attributes:
-        kind: ``add`` appends the location, ``first`` puts it in front of the others, ``remove`` takes it away.
+        kind: ``add`` appends the location, ``first`` makes it the first one, ``remove`` removes it.
         location: a path below the data directory, an absolute path, or a URL.
     """
 
@@ -24,7 +24,7 @@ class LocationStep(NamedTuple):
 
 
 def current_locations(published: str, steps: Iterable[LocationStep]) -> tuple[str, ...]:
-    """The locations of a version now, in the order in which they are read.
+    """The current locations of a version, in the order in which they are read.
 
     >>> current_locations("mnist/1.0.0", [LocationStep("add", "s3://bucket/mnist"), LocationStep("first", "/data/m")])
     ('/data/m', 'mnist/1.0.0', 's3://bucket/mnist')

@@ -24,7 +24,8 @@ def whole_number(
     registry.errors.UsageError: batch_size must be 1 or more, not 0
 
     Raises:
-        UsageError: it is not a whole number (raised as ``error``), is below ``least``, or is not less than ``below``.
+        UsageError: the value is not a whole number (raised as ``error``), is below ``least``, or is not less than
+            ``below``.
     """
     try:
         if isinstance(value, bool):
@@ -46,4 +47,4 @@ def shown(value: object) -> str:
     try:
         return f"{value!r:.60}"
     except ValueError:  # Python refuses to print numbers with thousands of digits
-        return "a number of very many digits"
+        return "a number with very many digits"

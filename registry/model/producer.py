@@ -1,11 +1,11 @@
-"""What made a version, and whether another addition or import may continue the same dataset.
+"""The producer of a version, and the rule for whether another addition or import may continue the same dataset.
 
-A name is derived from a path, and many paths end in the same name. A derived name continues a dataset only if that came
-from the same place; a name that the caller gives continues every dataset that was added, and no dataset of another
-kind of producer. ``replace`` means the name whatever it has. A name that is derived for an import obeys the same rule;
-one that is given to it is always meant, as the number of the version is given, too. The catalog keeps the producer in
-the event of the publication, and checks the rule in its transaction: two strangers may add under a new name at the same
-moment.
+Derived names come from paths, and many paths end in the same name. A derived name continues a dataset only if the
+dataset came from the same place. A name that the caller gives continues every dataset that was added, but no dataset of
+another kind of producer, unless the caller passes ``replace``. For imports, a derived name follows the same rule; a
+given name is always accepted, because the number of the version is given as well. The catalog stores the producer in
+the event of the publication, and checks the rule in its transaction, because two users may add data under a new name at
+the same moment.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from registry.errors import OtherSourceError, spell
 from registry.model.reference import Reference
 
 NameUse: TypeAlias = Literal["derived", "given", "replace"]
-"""Where the name of a dataset comes from: the path of its source, or the caller, who may also mean to replace it."""
+"""The origin of a dataset's name: derived from the path, given by the caller, or given with ``replace``."""
 
 _WORDS: Final = {
     "build": "a builder",
@@ -30,12 +30,12 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Producer:
-    """What made a version. A place may be a path of one machine, so no other file contains it.
+    """The producer of a version. Its place may be a local path, so it is not written to any other file.
 
     Attributes:
-        action: ``add``, ``build``, ``publish``, ``import`` or ``copy``; ``""`` if an older registry did not record it.
-        kind: the kind of the source of an addition, such as ``csv``; ``""`` if it is not known.
-        place: the absolute path or URL of an addition or import; None for objects of Python, and if it is not known.
+        action: ``add``, ``build``, ``publish``, ``import`` or ``copy``; ``""`` if an older release did not record it.
+        kind: the kind of the source of an addition, such as ``csv``; ``""`` if unknown.
+        place: the absolute path or URL of an addition or import; None for Python objects, or if unknown.
     """
 
     action: str = ""
@@ -49,7 +49,7 @@ class Producer:
 
     @classmethod
     def from_json(cls, stored: object) -> Producer:
-        """Read what ``to_json`` wrote; unknown where it is something else."""
+        """Parse the form of ``to_json``. Malformed values become unknown."""
         found = stored if isinstance(stored, Mapping) else {}
         action, kind, place = (found.get(name) for name in ("action", "kind", "place"))
         return cls(
@@ -59,7 +59,7 @@ class Producer:
         )
 
     def is_source_of(self, other: Producer) -> bool:
-        """Whether both were added or both imported from the same place, of the same kind as far as that is known."""
+        """Whether both were added or both imported from the same place and, as far as known, are of the same kind."""
         is_alike = self.action == other.action and self.action in ("add", "import") and self.place is not None
         return is_alike and self.place == other.place and (self.kind == other.kind or not (self.kind and other.kind))
 
@@ -69,12 +69,12 @@ class Producer:
         if self.action != "add":
             return _WORDS.get(self.action, "a publication that recorded no source")
         if self.place is None:
-            return f"an object of Python ({self.kind})" if self.kind else "an addition that recorded no place"
+            return f"a Python object ({self.kind})" if self.kind else "an addition that recorded no place"
         return f"{self.place} ({self.kind})" if self.kind else self.place
 
 
 def check_continues(name_use: NameUse, producer: Producer, earlier: Sequence[tuple[Reference, Producer]]) -> None:
-    """Refuse an addition or import under a name that others use.
+    """Refuse an addition or import under a name that belongs to another source.
 
     Args:
         name_use: where the name comes from.
@@ -94,13 +94,13 @@ def check_continues(name_use: NameUse, producer: Producer, earlier: Sequence[tup
         return
     if name_use == "given" and any(other.action == "add" for _, other in newest):
         return
-    raise other_source(earlier[0], producer, f"{earlier[0][0]} comes from {earlier[0][1]}, and not from {producer}")
+    raise other_source(earlier[0], producer, f"{earlier[0][0]} comes from {earlier[0][1]}, not from {producer}")
 
 
 def other_source(earlier: tuple[Reference, Producer], producer: Producer, message: str) -> OtherSourceError:
-    """The error for an addition or import that would follow ``earlier`` without being meant to."""
+    """The error for an addition or import that would continue an unrelated dataset."""
     reference, before = earlier
-    # Whoever names an import means that dataset.
+    # An import under a given name is always accepted, so the hint offers it.
     ways = (
         spell("name=NAME"),
         spell("name", reference.name) if producer.action == "import" else spell("replace", True),

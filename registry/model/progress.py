@@ -1,4 +1,4 @@
-"""The progress of a long call: what a ``progress`` callback receives, and the counter that calls it.
+"""The progress of a long call: the argument of a ``progress`` callback, and the counter that calls it.
 
 The Python API and the command line share ``Progress``. Inner layers only report counts, through the counter that
 ``count_progress`` returns.
@@ -18,20 +18,21 @@ TaskUnit: TypeAlias = Literal["inputs", "shards", "files", "tasks"]
 class TaskProgress:
     """The tasks into which a stage is divided, so that threads, processes or the nodes of a cluster share it.
 
-    Tasks end in any order. Their records count as done when the task ends, wherever the engine can see that.
+    Tasks end in any order. If the engine can observe it, their records count as done when the task ends.
 
     >>> print(TaskProgress(unit="inputs", done=37, total=120, running=8, retried=1))
     37 of 120 inputs, 8 running, 1 retried
 
     Attributes:
-        unit: what ``done`` and ``total`` count: ``inputs`` of ``Pieces``, ``shards``, ``files``, or ``tasks`` if those
-            are not of one kind. A task may use several inputs.
-        done: how many are done, in any order.
-        total: how many there are, or None if that is not known, such as for a generator of inputs.
-        running: tasks that were sent and have not ended, at most as many as run at the same time.
-        failed: how many raised an error. The stage may go on, to find all that fail.
-        retried: how often a task was started again because its worker or node died.
-        cancelling: tasks of a cluster that were cancelled, by Ctrl-C or after an error, and have not ended.
+        unit: the unit of ``done`` and ``total``: ``inputs`` of ``Pieces``, ``shards``, ``files``, or ``tasks`` for
+            mixed work. A task may use several inputs.
+        done: the number of units done, in any order.
+        total: the number of all units, or None if unknown, such as for a generator of inputs.
+        running: the number of tasks that are running.
+        failed: the number of tasks that raised an error. The stage may continue, to find all failures.
+        retried: how often a task was restarted because its worker or node died.
+        cancelling: the number of tasks of a cluster that were cancelled, by Ctrl-C or after an error, but have not
+            ended.
     """
 
     unit: TaskUnit = "tasks"
@@ -59,7 +60,7 @@ class TaskProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a long call is. Every long call of the API takes ``progress``, a function of one ``Progress``.
+    """The progress of a long call. Every long call of the API takes ``progress``, a function of one ``Progress``.
 
     A call has one or more stages, one after the other. ``done`` starts at 0 in each stage and never decreases. The
     function is called in the thread that made the call or, if the call uses threads, by one of them at a time.
@@ -72,11 +73,11 @@ class Progress:
     encoding train: 1,200 records, 960,000 bytes, 30 of 120 inputs, 8 running 0.25
 
     Attributes:
-        stage: what is being done, e.g. ``encoding``, ``writing``, ``verifying``, ``hashing``.
-        subject: what it is being done to: a version, a split or a file, or ``""``.
-        done: units done in this stage so far.
-        total: units in this stage, or None if the number is not known yet.
-        unit: what is counted: ``records``, ``bytes``, ``rows`` of the catalog, or ``seconds`` of waiting.
+        stage: the current activity, e.g. ``encoding``, ``writing``, ``verifying``, ``hashing``.
+        subject: the object of the activity: a version, a split or a file, or ``""``.
+        done: number of units done in this stage so far.
+        total: number of units in this stage, or None if it is not known yet.
+        unit: the unit: ``records``, ``bytes``, ``rows`` of the catalog, or ``seconds`` of waiting.
         num_bytes: bytes of the records done so far, or None if they are not counted.
         tasks: the tasks of the stage, or None if it is not divided into tasks.
     """
@@ -91,7 +92,7 @@ class Progress:
 
     @property
     def fraction(self) -> float | None:
-        """The part of the stage that is done, from 0 to 1: of its units, else of its tasks. None if it is not known."""
+        """The fraction of the stage that is done, from 0 to 1, by units or else by tasks. None if it is unknown."""
         if self.total is not None:
             return min(1.0, self.done / self.total) if self.total else 1.0
         if self.tasks is not None and self.tasks.total is not None:
@@ -117,7 +118,7 @@ class ProgressCounter:
     """Counts the units of one stage, and calls a ``progress`` callback with their sum. An ``Advance``.
 
     Attributes:
-        tasks: the tasks of the stage, as they were last reported.
+        tasks: the last report about the tasks of the stage.
     """
 
     def __init__(self, progress: ProgressCallback, stage: str, subject: str, total: int | None, unit: Unit) -> None:
@@ -131,7 +132,7 @@ class ProgressCounter:
         self.tasks: TaskProgress | None = None
 
     def __call__(self, count: int, *, num_bytes: int | None = None, tasks: TaskProgress | None = None) -> None:
-        """Add ``count`` units and ``num_bytes`` to those that are done, and replace the counts of tasks."""
+        """Add ``count`` units and ``num_bytes`` to the sums, and replace the counts of tasks."""
         self._done += count
         if num_bytes is not None:
             self._num_bytes = (self._num_bytes or 0) + num_bytes
@@ -159,7 +160,7 @@ def count_progress(
     unit: Unit = "records",
     announce: bool = False,
 ) -> ProgressCounter | None:
-    """The counter that inner layers call with counts, which calls ``progress`` with their sum; None for None.
+    """A counter that inner layers call with counts, and that calls ``progress`` with their sum; None for None.
 
     ``announce`` calls ``progress`` once before the first count, with 0 done.
 

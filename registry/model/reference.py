@@ -36,7 +36,7 @@ _LAST_HUMP = re.compile(r"([a-z0-9])([A-Z])")
 class Reference:
     """A dataset, or a version of it, as people write it.
 
-    ``request`` and ``alias`` exclude each other. With neither it means the canonical version. Without a ``config`` it
+    ``request`` and ``alias`` cannot be combined. Without both, it means the canonical version. Without a ``config``, it
     means the default config.
 
     >>> reference = Reference.parse("mnist/plain:3.*")
@@ -111,7 +111,7 @@ class Reference:
 
     @property
     def exact(self) -> Version | None:
-        """The version if it names one exactly; None for a range, an alias or no version."""
+        """The version if the reference names one exactly; None for a range, an alias or no version."""
         return None if self.request is None else self.request.exact
 
     @property
@@ -126,8 +126,8 @@ class Reference:
 
 
 def check_name(name: str) -> str:
-    """Check the name of a dataset, an ASCII letter, then letters, digits and ``_``; return it."""
-    hint = "A dataset name is a letter, then letters, digits and '_', e.g. {}."
+    """Check the name of a dataset, an ASCII letter followed by letters, digits and ``_``, and return it."""
+    hint = "A dataset name is a letter followed by letters, digits and '_', e.g. {}."
     return _matched(_NAME, name, "dataset name", hint=hint, key="name")
 
 
@@ -151,7 +151,7 @@ def nearest_name(text: str) -> str:
 
 
 def check_new_name(name: str) -> str:
-    """Check the name of a new dataset, which must be in the folded form: look-ups fold names; return it."""
+    """Check the name of a new dataset, which must be in the folded form because look-ups fold names, and return it."""
     if fold_name(check_name(name)) != name:
         raise ReferenceSyntaxError(
             f"a dataset cannot be named {name[:80]!r}: look-ups fold names to lower case, as TFDS does",
@@ -162,14 +162,14 @@ def check_new_name(name: str) -> str:
 
 
 def rename_note(present: str, name: str) -> str | None:
-    """The note that ``name`` is a former name of the dataset that is called ``present``, or None."""
-    return None if name == present else f"{name} was renamed: it is {present} now"
+    """A note if ``name`` is a former name of the dataset ``present``, or None."""
+    return None if name == present else f"{name} was renamed to {present}"
 
 
 def check_config(config: str) -> str:
-    """Check the name of a config: letters, digits and ``_ + . -``, at least one letter or digit; return it."""
-    hint = "A config name holds letters, digits and '_', '+', '.', '-', e.g. mnist/plain."
-    hint += " Give the version on its own: name/config:version." if ":" in str(config) else ""
+    """Check the name of a config: letters, digits and ``_ + . -``, with at least one letter or digit; and return it."""
+    hint = "A config name consists of letters, digits and '_', '+', '.', '-', e.g. mnist/plain."
+    hint += " Write the version separately: name/config:version." if ":" in str(config) else ""
     return _matched(_CONFIG, config, "config name", hint=hint, key="config")
 
 
@@ -179,8 +179,8 @@ def is_config(config: str) -> bool:
 
 
 def check_alias(alias: str) -> str:
-    """Check an alias: a letter, then letters, digits and ``_ . -``, so it is never a request; return it."""
-    hint = "An alias is a letter, then letters, digits and '_', '.', '-', e.g. mnist@paper."
+    """Check an alias, a letter followed by letters, digits and ``_ . -``, so it is never a request; and return it."""
+    hint = "An alias is a letter followed by letters, digits and '_', '.', '-', e.g. mnist@paper."
     return _matched(_ALIAS, alias, "alias", hint=hint, key="alias")
 
 
@@ -194,11 +194,11 @@ def _matched(pattern: re.Pattern[str], text: str, subject: str, *, hint: str, ke
 
 
 def _refuse_secret(text: str, subject: str, *, hint: str) -> None:
-    """Refuse a text that may contain a password, before a message repeats it, and one that takes long to search."""
+    """Refuse a text that may contain a password, before a message repeats it, or that is too long to search."""
     if len(text) > _MOST_TEXT:
         raise ReferenceSyntaxError(f"invalid {subject}: it has more than {_MOST_TEXT:,} characters", hint=hint)
     if "://" in text or may_hide_secret(text):
-        message = f"invalid {subject}: it looks like a URL or a password, so it is not repeated"
+        message = f"invalid {subject}: it looks like a URL or a password, so it is not shown"
         raise ReferenceSyntaxError(message, hint=hint)
 
 
@@ -242,8 +242,8 @@ def _bad_name_string(text: str, word: str, *, has_more: bool) -> ReferenceSyntax
     before, _, after = text.partition(":")
     if has_more:
         return ReferenceSyntaxError(
-            f"the reference {text[:80]!r} has the namespace {before[:80]!r}, and catalogs do not have namespaces",
-            hint=f"Leave the namespace out: {after[:80]}",
+            f"the reference {text[:80]!r} has the namespace {before[:80]!r}, but catalogs do not have namespaces",
+            hint=f"Leave out the namespace: {after[:80]}",
             details={"reference": text[:80], "namespace": before[:80]},
         )
     highest = f"The highest version, experimental ones included, is {before[:60]}:*. "

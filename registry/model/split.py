@@ -1,7 +1,7 @@
 """``Split``: a split of a dataset version, its shards, their lengths and the names of their files.
 
 ``ShardLengths`` and ``ShardSpan`` find the shards of a range of records in O(log shards). ``ShardedFileTemplate``
-names the files as TFDS does. ``Promises`` gives readers the published size and digest of a file.
+names the files as TFDS does. ``Promises`` provides readers with the published size and digest of a file.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Split:
             raise UsageError(f"num_bytes must not be negative, not {self.num_bytes}")
         if self.num_shards > 1 and not self.files.has_index:
             raise UsageError(
-                f"the split {self.name} has {self.num_shards} shards, and its template gives one file name: "
+                f"the split {self.name} has {self.num_shards} shards, but its template gives only one file name: "
                 f"{self.files.template[:120]!r}",
                 hint="Add SHARD_X_OF_Y to the template.",
             )
@@ -69,7 +69,7 @@ class Split:
             index: number of the shard, from 0.
 
         Raises:
-            UsageError: ``index`` is not a whole number from 0.
+            UsageError: ``index`` is not a non-negative whole number.
         """
         index = whole_number(index, "index", least=0)
         return self.files.filename(self.name, index, self.num_shards)
@@ -136,14 +136,14 @@ def check_splits(splits: Sequence[Split], where: str) -> None:
 
 
 def check_split_name(name: str) -> str:
-    """Check the name of a new split; return it: ASCII letters, digits, ``_`` and ``-``, with a letter or digit.
+    """Check the name of a new split: ASCII letters, digits, ``_`` and ``-``, with a letter or digit; and return it.
 
-    ``all`` is not a name of a split.
+    ``all`` is reserved.
     """
     if name == "all" or not _SPLIT_NAME.fullmatch(name):
         raise UsageError(
             f"invalid split name {name[:80]!r}",
-            hint="A split name holds ASCII letters, digits, '_' and '-'; 'all' means the union of all splits.",
+            hint="A split name consists of ASCII letters, digits, '_' and '-'; 'all' means the union of all splits.",
             details={"split": name[:80]},
         )
     return name
@@ -152,7 +152,8 @@ def check_split_name(name: str) -> str:
 class AbstractShardLengths(Sequence[int]):
     """The number of records in each shard, in shard order. Immutable.
 
-    Two are equal if their lengths are, wherever the lengths are stored. Pickled, they become a ``ShardLengths``.
+    Objects are equal if their lengths are equal, regardless of where they are stored. They are pickled as
+    ``ShardLengths``.
     """
 
     __slots__ = ()
@@ -168,11 +169,11 @@ class AbstractShardLengths(Sequence[int]):
 
     @abstractmethod
     def shard_of(self, position: int) -> int:
-        """Index of the shard that holds record ``position`` (0 <= position < num_examples); empty shards hold none."""
+        """Index of the shard that contains record ``position`` (0 <= position < num_examples), never an empty one."""
 
     @abstractmethod
     def empty_shards(self, first: int, stop: int) -> Sequence[int]:
-        """Indices of the shards ``first``..``stop`` (stop excluded) that hold no record, in order."""
+        """Indices of the shards ``first``..``stop`` (stop excluded) without records, in order."""
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, list):  # as TFDS gives them; a list has no hash that could differ
@@ -232,11 +233,11 @@ class ShardLengths(AbstractShardLengths):
         return self._starts[index]
 
     def shard_of(self, position: int) -> int:
-        """Index of the shard that holds record ``position`` (0 <= position < num_examples); empty shards hold none."""
+        """Index of the shard that contains record ``position`` (0 <= position < num_examples), never an empty one."""
         return bisect_right(self._starts, position) - 1
 
     def empty_shards(self, first: int, stop: int) -> Sequence[int]:
-        """Indices of the shards ``first``..``stop`` (stop excluded) that hold no record, in order."""
+        """Indices of the shards ``first``..``stop`` (stop excluded) without records, in order."""
         if not self._empty:
             return ()
         # A view, not a copy: a union may request the same million again and again.
@@ -258,7 +259,7 @@ class ShardLengths(AbstractShardLengths):
 
 @dataclass(frozen=True, slots=True)
 class ShardSpan:
-    """Records ``start``..``stop`` of a split (at least one), and the shards ``first``..``last`` that hold them.
+    """Records ``start``..``stop`` of a split (at least one), and the shards ``first``..``last`` that contain them.
 
     A *place* counts the shards of the span from 0, without the ``empty`` ones. Each method takes O(log shards).
 
@@ -276,7 +277,7 @@ class ShardSpan:
 
     @classmethod
     def of(cls, lengths: AbstractShardLengths, start: int, stop: int) -> ShardSpan:
-        """The shards that hold records ``start``..``stop``, at least one record."""
+        """The shards that contain records ``start``..``stop``, at least one record."""
         first, last = lengths.shard_of(start), lengths.shard_of(stop - 1)
         return cls(lengths, start, stop, first, last, lengths.empty_shards(first, last))
 
@@ -285,7 +286,7 @@ class ShardSpan:
 
     @property
     def count(self) -> int:
-        """Number of shards that hold records of the span."""
+        """Number of shards that contain records of the span."""
         return self.last - self.first + 1 - len(self.empty)
 
     def shard_at(self, place: int) -> int:
@@ -368,7 +369,8 @@ class ShardedFileTemplate:
     ('train', 3, 10)
 
     Raises:
-        UsageError: an unknown variable, no shard index, an invalid name or format, or a path that leaves the folder.
+        UsageError: a variable is unknown, the shard index is missing, a name or format is invalid, or the path leaves
+            the folder.
     """
 
     dataset: str
@@ -380,7 +382,7 @@ class ShardedFileTemplate:
         if not re.fullmatch(r"[a-zA-Z0-9_]{1,40}", self.file_format):
             raise UsageError(
                 f"invalid file format {self.file_format[:40]!r}",
-                hint="The name of a format has letters, digits and '_', e.g. tfrecord.",
+                hint="The name of a format consists of letters, digits and '_', e.g. tfrecord.",
             )
         names = _VARIABLE.findall(self.template)
         rest = _VARIABLE.sub("", self.template)
@@ -465,7 +467,7 @@ class Promises(Protocol):
         """The published shard with the file ``name``, or None for another file, such as a description."""
 
     def within(self, splits: Collection[str]) -> Promises:
-        """The promises for the files of these splits only, to send along with a reader of them."""
+        """The promises for only the files of these splits, to send along with their reader."""
 
 
 class UntaggedShards:

@@ -1,9 +1,9 @@
-"""``Standing``, the versions of a config at one moment, and ``choose``, the rule by which a look-up picks one.
+"""``Standing``, the versions of a config at one moment, and ``choose``, the rule by which a look-up chooses one.
 
 The catalog loads a ``Standing`` from its tables, or replays it from the event log for a past moment. ``choose`` applies
-the rule: no request gives the canonical version; a wildcard or range gives the highest match that is neither yanked nor
-dropped; an exact number or an alias gives exactly that version, even if it is yanked, unless it is dropped
-(docs/versions.md).
+the rule: without a request, a reference resolves to the canonical version; a wildcard or range resolves to the highest
+match that is neither yanked nor dropped; an exact number or an alias resolves to exactly that version, even if it is
+yanked, unless it is dropped (docs/versions.md).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from registry.model.reference import Reference
 from registry.model.version import Number, Version, VersionRequest, request_bounds
 
 WITHDRAWN: Final = frozenset({VersionState.YANKED, VersionState.DROPPED})
-"""States in which only an exact reference may give a version."""
+"""States in which only an exact reference may resolve to a version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +51,9 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)  # no slots: the sorted numbers are computed once, on first use
 class Standing:
-    """The versions of one config, the highest first, its canonical version, and its aliases.
+    """The versions of one config, highest first, its canonical version, and its aliases.
 
-    ``names`` are as in ``DatasetVersion``.
+    For ``names``, see ``DatasetVersion``.
     """
 
     name: str
@@ -98,7 +98,7 @@ class Standing:
 
     @property
     def usable_canonical(self) -> Version | None:
-        """The canonical version, or None if there is none, or if it is yanked or dropped."""
+        """The canonical version, or None if it does not exist or is yanked or dropped."""
         result = None if self.canonical is None else self.find(self.canonical)
         return None if result is None or result.is_withdrawn else result.version
 
@@ -106,8 +106,8 @@ class Standing:
     def next_canonical(self) -> Version | None:
         """The version to promote if no canonical version is usable, or None if no version can be read.
 
-        It is the successor that the withdrawn canonical version names; else the highest version below it, because
-        higher ones are experimental; else the highest.
+        It is the successor that the withdrawn canonical version names; else the next lower version, because higher ones
+        are experimental; else the highest version.
         """
         readable = [candidate.version for candidate in self.candidates if not candidate.is_withdrawn]
         before = None if self.canonical is None else self.find(self.canonical)
@@ -159,7 +159,7 @@ _SHOWN: Final = 5
 
 
 class Refusal(StrEnum):
-    """Why nothing was chosen."""
+    """Why no version was chosen."""
 
     NO_CANONICAL = "no_canonical"
     NO_MATCH = "no_match"
@@ -181,7 +181,7 @@ class Considered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The version that a reference gives in a standing, or why it gives none.
+    """The version that a reference resolves to in a standing, or the reason why it is refused.
 
     Attributes:
         standing, wanted: the versions, and the reference.
@@ -198,7 +198,7 @@ class Choice:
 
     @property
     def version(self) -> Version | None:
-        """The number chosen, or None."""
+        """The chosen version, or None."""
         return None if self.candidate is None else self.candidate.version
 
     @property
@@ -285,7 +285,7 @@ class Choice:
 
 
 def choose(standing: Standing, reference: Reference) -> Choice:
-    """Choose the version that ``reference`` gives. The standing must belong to its dataset and config.
+    """Choose the version that ``reference`` resolves to. The standing must belong to its dataset and config.
 
     >>> standing = Standing(name="mnist", candidates=(Candidate(version=Version(3, 0, 1)),))
     >>> choose(standing, Reference.parse("mnist:3.*")).version

@@ -1,8 +1,8 @@
 """``Version``, ``VersionRequest``, and the bounds of the versions that a request allows.
 
 A version is ``MAJOR.MINOR.PATCH`` as in Semantic Versioning 2.0.0, without pre-release or build parts, as the TFDS
-versioning document uses it. A request is the text after ``name:``; it allows one version or many. The catalog looks
-versions up by ``request_bounds``.
+versioning document uses it. A request is the text after ``name:``; it allows one or more versions. The catalog looks up
+versions by ``request_bounds``.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Version:
         major: MAJOR, or the text of all three parts, or another Version.
         minor, patch: the other parts.
         experiments: flags that this version overrides, by name or enum member (as in TFDS).
-        version_to_prepare: the last version of the builder's code that can prepare this one, if today's code cannot:
-            ``1.0.0``, ``v1.0.0``, or a commit.
+        version_to_prepare: the last version of the builder's code that can prepare this version, if the current code
+        cannot: ``1.0.0``, ``v1.0.0``, or a commit.
         tfds_version_to_prepare: TFDS's name for ``version_to_prepare``.
 
     Attributes:
@@ -66,7 +66,7 @@ class Version:
 
     Raises:
         ReferenceSyntaxError: a part is not a whole number from 0 to ``MAX_PART``, or the text is not ``x.y.z``.
-            Ordering a version against other text raises it too; ``==`` is False.
+            Comparing the order with other text also raises it; ``==`` returns False.
         UsageError: a flag is invalid, or both names of ``version_to_prepare`` are used.
     """
 
@@ -103,7 +103,7 @@ class Version:
         if version_to_prepare is not None or tfds_version_to_prepare is not None:
             if version_to_prepare is not None and tfds_version_to_prepare is not None:
                 text = "version_to_prepare and tfds_version_to_prepare are two names for the same option"
-                raise UsageError(text, hint="Write one of them.")
+                raise UsageError(text, hint="Use only one of them.")
             given = tfds_version_to_prepare if version_to_prepare is None else version_to_prepare
             to_prepare = read_code_version(given)
         put = object.__setattr__
@@ -143,13 +143,13 @@ class Version:
         return VersionRequest.parse(pattern).allows(self)
 
     def implements(self, flag: str | Enum) -> bool:
-        """Whether an experiment is on: the override of this version, else the default that the build was given.
+        """Whether an experiment is on: the override of this version, else the default that the build received.
 
         Args:
             flag: its name, or an enum member of that name.
 
         Raises:
-            ExperimentNotFoundError: neither knows the flag.
+            ExperimentNotFoundError: neither contains the flag.
         """
         name = experiment_name(flag)
         for known, enabled in (*self._overrides, *self._defaults):
@@ -184,13 +184,13 @@ class Version:
         return Version(self.major, self.minor, self.patch)
 
     def bump(self, part: str) -> Version:
-        """The next version in one part; the parts after it become 0.
+        """The version with one part raised by 1; the parts after it become 0.
 
         Args:
             part: ``"major"``, ``"minor"`` or ``"patch"``.
 
         Raises:
-            UsageError: another part.
+            UsageError: the part is unknown.
 
         >>> str(Version(3, 1, 4).bump("minor"))
         '3.2.0'
@@ -236,10 +236,10 @@ class Version:
 
 
 def read_code_version(value: object) -> str:
-    """Check a version of builder code: ``x.y.z``, ``vx.y.z``, or a commit of 7 to 64 hex digits; return it without v.
+    """Check a version of builder code, ``x.y.z``, ``vx.y.z`` or a commit of 7 to 64 hex digits; return it without v.
 
     Raises:
-        ReferenceSyntaxError: ``value`` is neither.
+        ReferenceSyntaxError: ``value`` is neither a version nor a commit.
     """
     text = str(value) if isinstance(value, Version) else value
     if isinstance(text, str):
@@ -338,7 +338,7 @@ class VersionClause:
 
     @property
     def says_more(self) -> bool:
-        """Whether some versions within ``bounds`` do not meet it: ``!=``, or a wildcard before a number (``3.*.1``)."""
+        """Whether ``bounds`` do not express it completely: ``!=``, or a wildcard before a number (``3.*.1``)."""
         return self.operator == "!=" or len(self.prefix) < sum(part is not None for part in self._given)
 
     def allows(self, version: Version) -> bool:

@@ -1,8 +1,8 @@
-"""``Webhook``: a URL that gets the events of a catalog, and how the messages to it are signed.
+"""``Webhook``: a URL that receives the events of a catalog, and the signature of messages to it.
 
-Messages follow the specification of Standard Webhooks (standardwebhooks.com): three headers, of which the signature
-covers the other two and the body. The secret of a webhook is derived from a key that only the service has, so the
-catalog stores none.
+Messages follow the specification of Standard Webhooks (standardwebhooks.com): they have three headers, one of which is
+a signature of the other two and the body. The secret of a webhook is derived from a key that only the service has, so
+the catalog stores no secrets.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ _LEAST_KEY_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """A receiver of events, and how far it is.
+    """A receiver of events, and the state of its deliveries.
 
     Attributes:
         id: 12 lower-case hex digits.
-        url: where the events are sent.
-        datasets: patterns for the datasets whose events it gets, as those of a token; ``*`` also gets the events that
-            are about no dataset.
-        actions: the kinds of events that it gets; none for all.
+        url: the URL to which the events are sent.
+        datasets: patterns for the datasets whose events are sent, as for a token; ``*`` also includes events that
+            concern no dataset.
+        actions: the kinds of events that are sent. Empty means all.
         created_at, created_by: when and by whom it was created.
-        delivered_through: the id of the newest event that it has got, or does not want.
-        failures: attempts that have failed since the last one that did not.
-        failing_since: when the first of them failed, or None.
-        next_try_at: when the next attempt is made, or None for at once.
+        delivered_through: the id of the newest event that was delivered or does not match.
+        failures: number of failed attempts since the last successful one.
+        failing_since: the time of the first of these failures, or None.
+        next_try_at: the time of the next attempt, or None for at once.
         last_error: why the last attempt failed, or "".
-        disabled_at, disabled_because: when and why no more attempts are made, or None.
+        disabled_at, disabled_because: when and why delivery was disabled, or None.
 
     Raises:
-        UsageError: an invalid id, URL, pattern or action.
+            UsageError: the id, the URL, a pattern or an action is invalid.
     """
 
     id: str
@@ -65,15 +65,13 @@ class Webhook:
 
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):
-            raise UsageError(f"the id of a webhook is 12 lower-case hex digits, not {self.id[:40]!r}")
+            raise UsageError(f"the id of a webhook must be 12 lower-case hex digits, not {self.id[:40]!r}")
         if not _URL.fullmatch(self.url) or not _has_host(self.url):
-            raise UsageError(
-                f"a webhook cannot have the URL {self.url[:80]!r}", hint="Write https://host/path, in ASCII."
-            )
+            raise UsageError(f"invalid webhook URL {self.url[:80]!r}", hint="Write https://host/path, in ASCII.")
         if "@" in urlsplit(self.url).netloc or "#" in self.url or has_secret(self.url):
             raise UsageError(
-                "the URL of a webhook has a password, a key or a fragment: it would be stored",
-                hint="Leave it out: the receiver knows a message by its signature.",
+                "the URL of a webhook must not contain a password, a key or a fragment, because it is stored",
+                hint="Leave it out: the receiver verifies messages by their signature.",
             )
         for action in self.actions:
             if action not in ACTIONS:
@@ -118,7 +116,7 @@ def sign_message(secret: str, message_id: str, timestamp: int, body: bytes) -> s
     except ValueError:
         key = b""
     if len(key) < _LEAST_KEY_BYTES:  # with an empty one, anybody could sign
-        raise UsageError("this is not the secret of a webhook", hint="It begins with whsec_.")
+        raise UsageError("this is not the secret of a webhook", hint="The secret begins with whsec_.")
     content = f"{message_id}.{timestamp}.".encode() + body
     return f"v1,{base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode()}"
 

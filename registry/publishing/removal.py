@@ -1,4 +1,4 @@
-"""Removes the files of dropped versions, after their grace time: in the data directory, at mirrors, and in the cache.
+"""Removes the files of dropped versions, after their grace period: in the data directory, at mirrors, and in the cache.
 
     event "begun"  ->  descriptions, attachments, shards at each place  ->  event "ended"
 
@@ -155,7 +155,7 @@ class Remover:
         return RemovalReport(removal=removal, places=places, is_dry_run=dry_run)
 
     def find(self) -> Iterator[Leftover]:
-        """A leftover for each removal that is planned or has begun; it is garbage if the grace time has passed."""
+        """A leftover for each removal that is planned or has begun; it is garbage if the grace period has passed."""
         now = self.catalog.now()
         for removal in self.catalog.lifecycle.removals():
             if removal.step is RemovalStep.ENDED or removal.due is None:

@@ -17,7 +17,7 @@ from registry.errors import SplitSyntaxError, UsageError
 from registry.model import SlicingRule
 from registry.splits.terms import MAX_DEPTH, MAX_DIGITS, MAX_NAME_LENGTH, EvenPart, PartUnit, SplitSlice, Term, Unit
 
-_NAME_HINT: Final = "A split name holds letters, digits, '_' and '-'; join splits with '+', e.g. train+test."
+_NAME_HINT: Final = "A split name consists of letters, digits, '_' and '-'; join splits with '+', e.g. train+test."
 _PART_HINT: Final = "An exact part is even(split, number of parts)[part], e.g. even(train, 3)[0]."
 _COUNTED: Final = {"abs": "records", "%": "percent", "shard": "shards"}
 

@@ -141,7 +141,7 @@ def test_an_alias_cannot_be_set_to_a_withdrawn_version(catalog: CatalogBackend, 
     with pytest.raises(VersionWithdrawnError) as caught:
         set_alias(catalog, "paper", "mnist:2.0.0")
     assert str(caught.value) == f"mnist:2.0.0 is {withdrawn}: wrong labels; no alias may point to it"
-    assert caught.value.hint == "Choose a version that can be read: registry versions mnist"
+    assert caught.value.hint == "Choose a readable version: registry versions mnist"
     assert caught.value.exit_code == 6
     with pytest.raises(VersionWithdrawnError):
         set_alias(catalog, "paper", "mnist")  # the canonical one

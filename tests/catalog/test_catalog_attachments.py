@@ -69,7 +69,7 @@ def test_an_attachment_never_changes(catalog: CatalogBackend) -> None:
         "mnist:1.0.0 has another statistics of the name statistics.json: "
         f"expected sha256 {STATISTICS.sha256[:12]}, found {OTHER.sha256[:12]}"
     )
-    assert caught.value.hint == "An attachment never changes. Attach other bytes under another name."
+    assert caught.value.hint == "Attachments never change. Attach the new bytes under another name."
     assert catalog.attachments(version) == (STATISTICS,)
 
 
@@ -153,9 +153,9 @@ def test_rows_of_attachments_cannot_be_changed(catalog: CatalogBackend, catalog_
 
 @pytest.mark.parametrize("name", ["", ".hidden", "a/b", "a b", "ü", "x" * 101, "a\n"])
 def test_names_of_attachments_are_names_of_files(name: str) -> None:
-    with pytest.raises(UsageError, match="is not the kind or the name of an attachment"):
+    with pytest.raises(UsageError, match="is not a valid kind or name of an attachment"):
         Attachment.of("statistics", name, b"")
-    with pytest.raises(UsageError, match="is not the kind or the name of an attachment"):
+    with pytest.raises(UsageError, match="is not a valid kind or name of an attachment"):
         Attachment.of(name, "statistics.json", b"")
 
 

@@ -296,13 +296,13 @@ def test_the_end_of_a_file_proves_that_it_is_whole(tmp_path: Path, filled: bytes
         "the head in the last line is not that of the event log": ended(head="0" * 64),
         "the numbers of rows differ": ended(rows=end["rows"] | {"shard": 1}),
         "the last line is malformed": ended(rows=[]),
-        "something follows the last line": packed([*lines, b"{}\n"]),
+        "there is data after the last line": packed([*lines, b"{}\n"]),
         "the file ends in the middle of a line": packed([*lines[:-1], lines[-1][:-1]]),
         "this is not a backup of a catalog": packed([b"[]\n"]),
         "expected a backup of a catalog (registry.backup/1), found 'registry.backup/2'": packed(
             [b'{"format":"registry.backup/2"}\n']
         ),
-        "it does not name the revision of its schema": packed([b'{"format":"registry.backup/1"}\n']),
+        "the revision of the schema is missing": packed([b'{"format":"registry.backup/1"}\n']),
     }
     for problem, content in files.items():
         with pytest.raises(BackupFormatError) as refused:

@@ -146,8 +146,8 @@ def test_no_write_follows_an_event_that_lies_far_after_the_clock(
         f"{now:%Y-%m-%d %H:%M:%S} UTC"
     )
     assert caught.value.hint == (
-        f"Compare the clock {whose} with another one: date -u. If it is behind, set it, and run the command again. If "
-        "it is right, a wrong clock stamped the event: registry log correct-clock --dry-run"
+        f"Compare the clock {whose} with another clock: date -u. If it is behind, set it, and run the command again. "
+        "If it is right, a wrong clock dated the event: registry log correct-clock --dry-run"
     )
     assert (caught.value.code, caught.value.exit_code, caught.value.details["event"]) == ("clock", 1, 2)
     assert (stored_times(catalog_url), list(logged(catalog))) == before
@@ -173,9 +173,7 @@ def test_a_clock_that_jumps_while_a_file_is_open_stops_one_write(
         assert str(caught.value) == (
             f"the clock of this machine was set {words} while this process ran: it says {now:%Y-%m-%d %H:%M:%S} UTC"
         )
-        assert caught.value.hint == (
-            "Compare it with another clock: date -u. If it is right now, run the command again."
-        )
+        assert caught.value.hint == ("Compare it with another clock: date -u. If it is right, run the command again.")
         assert list(logged(catalog)) == []
         publish(catalog, "mnist:1.0.0")  # somebody has looked at the clock
 
@@ -204,12 +202,12 @@ def test_a_clock_that_differs_from_that_of_the_file_system_writes_nothing(
     now, at = (datetime.fromisoformat(caught.value.details[key]) for key in ("clock", "file_clock"))
     assert is_now(at)
     assert str(caught.value) == (
-        f"the clock of this machine says {now:%Y-%m-%d %H:%M:%S} UTC, {words} the clock of the file system of "
+        f"the clock of this machine shows {now:%Y-%m-%d %H:%M:%S} UTC, {words} the clock of the file system of "
         f"{folder}, {at:%Y-%m-%d %H:%M:%S} UTC"
     )
     assert caught.value.hint == (
-        "Compare both with another clock: date -u. Set the clock that is wrong: of this machine, or of the server "
-        "that has the files. Nothing was changed; then run the command again."
+        "Compare both with another clock: date -u. Set the wrong clock, of this machine or of the file "
+        "server, then run the command again. Nothing was changed."
     )
     assert (caught.value.code, caught.value.exit_code) == ("clock", 1)
     assert (stored_times(catalog_url), list(logged(catalog))) == before

@@ -139,7 +139,7 @@ def test_only_events_of_the_log_are_corrected(distorted: CatalogBackend) -> None
         with pytest.raises(UsageError) as caught:
             distorted.log.correct_clock(first=first, last=last, actor="ann")
         assert str(caught.value) == f"the log has no events {first}..{last or 7}: it has 7"
-        assert caught.value.hint == "To see them: registry log"
+        assert caught.value.hint == "To list the events: registry log"
 
 
 def test_an_empty_log_has_nothing_to_correct(catalog: CatalogBackend) -> None:

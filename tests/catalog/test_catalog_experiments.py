@@ -96,10 +96,10 @@ def test_a_name_means_one_flag_for_ever(catalog: CatalogBackend, catalog_url: st
     with pytest.raises(ConflictError) as caught:
         catalog.experiments.add("flag", "Something else.", default=True, actor="ann")
     assert caught.value.message == f"flag exists already, on by default: {ADDED}"
-    assert caught.value.hint == "A name can be used for one flag only. Choose another name."
+    assert caught.value.hint == "A name can be used for only one flag. Choose another name."
     with pytest.raises(ConflictError) as caught:
         catalog.experiments.add("flag", ADDED, actor="ann")
-    assert caught.value.hint == "Flip its default with: registry experiment set-default flag off"
+    assert caught.value.hint == "Change its default with: registry experiment set-default flag off"
 
     retired = catalog.experiments.retire("flag", actor="ann").after
     assert retired.retired_at is not None
@@ -109,7 +109,7 @@ def test_a_name_means_one_flag_for_ever(catalog: CatalogBackend, catalog_url: st
     ):
         with pytest.raises(ConflictError) as caught:
             action()
-        assert caught.value.message == f"flag is retired, on for good since {retired.retired_at:%Y-%m-%d}"
+        assert caught.value.message == f"flag is retired and always on since {retired.retired_at:%Y-%m-%d}"
         assert caught.value.exit_code == 4
     assert len(events(catalog_url)) == 2
 
@@ -137,7 +137,7 @@ def test_a_default_is_true_or_false(catalog: CatalogBackend) -> None:
     for value in ("on", 1, None):
         with pytest.raises(UsageError) as caught:
             catalog.experiments.set_default("flag", value, actor="ann")  # type: ignore[arg-type]
-        assert caught.value.message == f"the default of an experiment is True or False, not {value!r}"
+        assert caught.value.message == f"the default of an experiment must be True or False, not {value!r}"
 
 
 def test_an_unknown_flag_offers_the_nearest(catalog: CatalogBackend) -> None:
@@ -187,7 +187,7 @@ def test_a_flag_is_retired_once_no_version_that_can_be_read_switches_it_off(
     with pytest.raises(ConflictError) as caught:
         catalog.experiments.retire("flag", actor="ann")
     assert caught.value.message == "flag is off by default, but a retired flag is on for good"
-    assert caught.value.hint == "First: registry experiment set-default flag on"
+    assert caught.value.hint == "First switch it on: registry experiment set-default flag on"
     catalog.experiments.set_default("flag", True, actor="ann")
     publish_flagged(catalog, "mnist/plain:1.0.0", {"flag": False})
     publish_flagged(catalog, "mnist/plain:10.0.0", {"flag": False})
@@ -234,9 +234,9 @@ def test_a_retired_flag_is_not_overridden_by_a_new_version(catalog: CatalogBacke
         with pytest.raises(ConflictError) as caught:
             action()
         assert caught.value.message == (
-            f"flag is retired, on for good since {since:%Y-%m-%d}: no new version can override it"
+            f"flag is retired and always on since {since:%Y-%m-%d}: new versions cannot override it"
         )
-        assert caught.value.hint == "Take 'flag' out of the version's experiments."
+        assert caught.value.hint == "Remove 'flag' from the version's experiments."
     assert not publish_flagged(catalog, "mnist:1.0.0", {"flag": True})  # there already: that is no new version
 
 

@@ -125,7 +125,7 @@ FAULTS: dict[str, tuple[str, bytes | None, type[RegistryError], int, str, str]] 
         CatalogUnavailableError,
         75,
         'cannot be reached: connection to server at "127.0.0.1", port 1 failed: Connection refused',
-        "Check that the server runs and that host and port are right, then try again.",
+        "Check that the server is running and that host and port are right, then try again.",
     ),
     "no such host": (
         "postgresql://ann:hunter2@nosuch.invalid/x",
@@ -133,7 +133,7 @@ FAULTS: dict[str, tuple[str, bytes | None, type[RegistryError], int, str, str]] 
         CatalogUnavailableError,
         75,
         "cannot be reached: failed to resolve host 'nosuch.invalid'",
-        "Check that the server runs and that host and port are right, then try again.",
+        "Check that the server is running and that host and port are right, then try again.",
     ),
     "silent": (
         "postgresql://ann:hunter2@127.0.0.1:{port}/x",
@@ -141,8 +141,8 @@ FAULTS: dict[str, tuple[str, bytes | None, type[RegistryError], int, str, str]] 
         CatalogUnavailableError,
         75,
         "does not answer: connection timeout expired",
-        "Check host and port, and that the server runs. REGISTRY_CONNECT_TIMEOUT and REGISTRY_QUERY_TIMEOUT set how "
-        "many seconds to wait.",
+        "Check host and port, and that the server is running. REGISTRY_CONNECT_TIMEOUT and REGISTRY_QUERY_TIMEOUT "
+        "set the timeouts in seconds.",
     ),
     "full": (
         "postgresql://ann:hunter2@127.0.0.1:{port}/x?sslmode=disable",
@@ -150,7 +150,7 @@ FAULTS: dict[str, tuple[str, bytes | None, type[RegistryError], int, str, str]] 
         CatalogUnavailableError,
         75,
         "accepts no more connections at the moment: ",
-        "Try again in a moment. REGISTRY_TRIES sets how often to try.",
+        "Try again in a moment. REGISTRY_TRIES sets the number of attempts.",
     ),
     "starting": (
         "postgresql://ann:hunter2@127.0.0.1:{port}/x?sslmode=disable",
@@ -158,7 +158,7 @@ FAULTS: dict[str, tuple[str, bytes | None, type[RegistryError], int, str, str]] 
         CatalogUnavailableError,
         75,
         "accepts no more connections at the moment: ",
-        "Try again in a moment. REGISTRY_TRIES sets how often to try.",
+        "Try again in a moment. REGISTRY_TRIES sets the number of attempts.",
     ),
     "no line in pg_hba.conf": (
         "postgresql://ann:hunter2@127.0.0.1:{port}/x?sslmode=disable",
@@ -182,7 +182,7 @@ FAULTS: dict[str, tuple[str, bytes | None, type[RegistryError], int, str, str]] 
         CatalogUnavailableError,
         75,
         "cannot be reached: ",
-        "Check that the server runs and that host and port are right, then try again.",
+        "Check that the server is running and that host and port are right, then try again.",
     ),
     "speaks HTTP": (
         "postgresql://ann:hunter2@127.0.0.1:{port}/x?sslmode=disable",
@@ -190,7 +190,7 @@ FAULTS: dict[str, tuple[str, bytes | None, type[RegistryError], int, str, str]] 
         CatalogUnavailableError,
         75,
         "cannot be reached: ",
-        "Check that the server runs and that host and port are right, then try again.",
+        "Check that the server is running and that host and port are right, then try again.",
     ),
     "unknown option": (
         "postgresql://ann:hunter2@127.0.0.1:1/x?sslmood=require",
@@ -206,7 +206,7 @@ FAULTS: dict[str, tuple[str, bytes | None, type[RegistryError], int, str, str]] 
         UsageError,
         2,
         'invalid sslmode value: "bad"',
-        "Correct the options after '?' in the URL; they are those of libpq: "
+        "Correct the options after '?' in the URL, which are options of libpq: "
         "https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS",
     ),
 }
@@ -233,7 +233,7 @@ def test_a_server_that_cannot_be_used_is_described(name: str, capsys: pytest.Cap
             "locked:hunter2",
             "postgres",
             'password authentication failed for user "locked"',
-            "Check the user and the password. If the URL has no password, PGPASSWORD or a line of ~/.pgpass "
+            "Check the user and the password. Without a password in the URL, PGPASSWORD or a line in ~/.pgpass "
             "(mode 0600) is used: {folder}:5432:postgres:locked:PASSWORD",
         ),
         (
@@ -246,7 +246,7 @@ def test_a_server_that_cannot_be_used_is_described(name: str, capsys: pytest.Cap
             "stranger:hunter2",
             "postgres",
             'role "stranger" does not exist',
-            "Check the user in the URL, and that it may log in. An administrator of the server can create it.",
+            "Check that the user in the URL exists and may log in. An administrator of the server can create it.",
         ),
     ],
 )
@@ -322,7 +322,7 @@ def test_a_missing_password_is_a_refusal_and_not_tried_again(
     assert error.message.endswith("failed: fe_sendauth: no password supplied")
     assert error.details == {"reason": "password", "sqlstate": None}
     line = f"{postgres_server.folder}:5432:postgres:locked:PASSWORD"
-    assert str(error.hint).endswith(f"PGPASSWORD or a line of ~/.pgpass (mode 0600) is used: {line}")
+    assert str(error.hint).endswith(f"PGPASSWORD or a line in ~/.pgpass (mode 0600) is used: {line}")
     check_command_line(url, 1, capsys)
 
     passfile = tmp_path / "pgpass"
@@ -476,13 +476,13 @@ POSTGRES_REFUSALS: dict[str, tuple[str, type[RegistryError], str, str]] = {
         "58030",
         CatalogUnavailableError,
         "cannot read or write its files: no space left",
-        "Look into the server's log, then try again.",
+        "Check the server's log, then try again.",
     ),
     "XX001": (
         "XX001",
         CatalogError,
         "reports an internal error: no space left",
-        "Look into the server's log; the database may have to be restored from a backup.",
+        "Check the server's log; the database may have to be restored from a backup.",
     ),
     "25006": (
         "25006",
@@ -533,10 +533,10 @@ def test_a_role_that_may_only_read_can_read(postgres_server: PostgresServer, pos
         assert catalog.find("mnist").num_examples == 9
         error = said(lambda: publish(catalog, "mnist:2.0.0"))
         assert type(error) is CatalogPermissionError
-        assert " refuses: permission denied for " in error.message
+        assert " refuses it: permission denied for " in error.message
         assert error.hint == (
-            "Your database user may not do this. The owner of the database can allow it, with LEVEL reader, publisher, "
-            "curator or admin: registry db grant reader --as LEVEL"
+            "Your database user lacks this right. The owner of the database can grant it, with LEVEL "
+            "reader, publisher, curator or admin: registry db grant reader --as LEVEL"
         )
 
 
@@ -589,7 +589,7 @@ def test_a_file_that_is_deleted_while_it_is_open(opened: Any, action: str, is_co
     error = said(lambda: ACTIONS[action](catalog))
     assert type(error) is CatalogError
     assert error.message == f"sqlite:///{path} was deleted or moved while it was open"
-    assert error.hint == "Put the file back, or restore it from a copy, and open the catalog again."
+    assert error.hint == "Restore the file from a copy, or move it back, and open the catalog again."
     assert not path.exists()
 
 
@@ -612,7 +612,7 @@ def test_tables_that_disappear_are_named(opened: Any) -> None:
         stranger.execute("DROP TABLE alias")
     error = said(catalog.aliases.list)
     assert error.message == (
-        f"sqlite:///{path} has no table 'alias': it is damaged, or another file took its place while it was open"
+        f"sqlite:///{path} has no table 'alias': it is damaged, or was replaced by another file while it was open"
     )
     assert error.hint == "Compare it with its schema: registry db check."
 
@@ -774,8 +774,8 @@ def test_a_server_of_another_kind_than_the_url_asks_for_is_named(postgres_url: s
     error = said(lambda: open_catalog(f"{postgres_url}&target_session_attrs=standby"))
     assert type(error) is CatalogUnavailableError
     assert error.hint == (
-        "The server runs, but target_session_attrs asks for one of another kind. Change target_session_attrs in the "
-        "URL (or PGTARGETSESSIONATTRS), or name a server of that kind."
+        "The server is running, but target_session_attrs requires another kind of server. Change "
+        "target_session_attrs in the URL (or PGTARGETSESSIONATTRS), or name a server of that kind."
     )
 
 

@@ -108,7 +108,7 @@ def past_look_up(catalog: CatalogBackend, wanted: Reference, moment: datetime) -
     try:
         return catalog.find_at(wanted, moment).version.reference
     except VersionWithdrawnError as error:
-        return "dropped since" if "is dropped since then" in str(error) else None
+        return "dropped since" if "was dropped since" in str(error) else None
     except NotFoundError:
         return None
 
@@ -197,13 +197,13 @@ def test_what_is_dropped_since_is_refused(told: tuple[CatalogBackend, list[datet
     when = f"{moments[3]:%Y-%m-%d %H:%M:%S.%f} UTC"
 
     for text, gave in (
-        ("mnist", f"mnist gave mnist:2.0.0 at {when}, which"),
+        ("mnist", f"mnist resolved to mnist:2.0.0 at {when}, which"),
         ("mnist:2.0.0", f"mnist:2.0.0 was there at {when}, and"),
     ):
         with pytest.raises(VersionWithdrawnError) as caught:
             catalog.find_at(Reference.parse(text), moments[3])
-        assert str(caught.value) == f"{gave} is dropped since then: its licence ended"
-        assert caught.value.hint == "See what is left: registry versions mnist"
+        assert str(caught.value) == f"{gave} was dropped since: its licence ended"
+        assert caught.value.hint == "List the remaining versions: registry versions mnist"
 
 
 def test_a_refused_past_look_up_names_the_moment(told: tuple[CatalogBackend, list[datetime]]) -> None:

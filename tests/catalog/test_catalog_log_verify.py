@@ -70,7 +70,7 @@ def test_an_empty_catalog_holds(catalog: CatalogBackend) -> None:
 
 
 def test_the_head_of_an_empty_log_is_not_an_anchor_of_another_log(lived: CatalogBackend) -> None:
-    with pytest.raises(UsageError, match=r"^an anchor of 64 zeros is the beginning of every log and proves"):
+    with pytest.raises(UsageError, match=r"^an anchor of 64 zeros is the beginning of every log, so it proves"):
         lived.log.verify(anchor="0" * 64)
 
 
@@ -334,7 +334,7 @@ def test_events_in_the_wrong_order_of_time_are_found(
     append_out_of_order(lived, "note", "digits", datetime.now(UTC) - timedelta(days=1))
     (found,) = faults(lived)
     assert found.startswith("event 11 (note digits:1.0.0) is dated ")
-    assert found.endswith(" UTC, before the event that it follows")
+    assert found.endswith(" UTC, before the previous event")
 
 
 def test_publications_of_older_registries_may_be_dated_a_little_early(
@@ -536,8 +536,8 @@ def test_an_event_of_other_software_is_named_by_look_ups_and_set_aside_by_the_ow
             f"{title} cannot have happened: {FOREIGN_EVENTS[what]}. So the state of mnist at {moment} is unknown"
         )
         assert caught.value.hint == (
-            "Other software wrote the event. registry log verify names all of them; the owner of the database sets "
-            "them aside as docs/troubleshooting.md says."
+            "Other software wrote the event. registry log verify names all such events; the owner of the database "
+            "can set them aside as described in docs/troubleshooting.md."
         )
     assert catalog.find("mnist").version == Version(1, 1, 0)
     assert f"{title} was changed: its hash does not match its content" in faults(catalog)

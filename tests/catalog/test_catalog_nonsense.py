@@ -102,7 +102,7 @@ def test_a_log_with_a_hash_of_zeros_is_reported_and_mended_as_the_document_says(
     assert str(caught.value) == ("event 3 cannot be appended to the log: other software wrote event 2, or took 3")
     assert caught.value.hint == (
         "Run the command again. If it fails again, find the wrong event: registry log verify. The owner of the "
-        "database removes it as docs/troubleshooting.md says."
+        "database can remove it as described in docs/troubleshooting.md."
     )
     damage(catalog_url, "DELETE FROM event WHERE id >= 2")
     publish(catalog, "mnist:1.1.0")

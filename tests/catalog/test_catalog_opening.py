@@ -134,10 +134,10 @@ def test_no_message_repeats_the_password(postgres_server, tmp_path: Path, monkey
 def test_a_user_without_rights_on_the_tables_is_told_so(postgres_server) -> None:
     url = postgres_server.create_database(template="catalog_template").replace("postgres@", "locked:right@")
 
-    with pytest.raises(CatalogError, match=r"^postgresql://locked:\*\*\*@.* refuses: permission denied") as caught:
+    with pytest.raises(CatalogError, match=r"^postgresql://locked:\*\*\*@.* refuses it: permission denied") as caught:
         open_catalog(url)
 
-    assert "Your database user may not do this." in str(caught.value.hint)
+    assert "Your database user lacks this right." in str(caught.value.hint)
 
 
 def test_postgresql_without_its_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ def test_the_transaction_refuses_another_source(
         return
     with pytest.raises(OtherSourceError) as caught:
         add(catalog, "prices:2.0.0", producer, name_use)
-    assert caught.value.message == f"prices:1.0.0 comes from /here/prices.csv (csv), and not from {producer}"
+    assert caught.value.message == f"prices:1.0.0 comes from /here/prices.csv (csv), not from {producer}"
     assert [str(one.version) for one in catalog.versions("prices")] == ["1.0.0"]
     assert len(list(stream_events(catalog.log, EventFilter(actions=("publish",))))) == 1
 

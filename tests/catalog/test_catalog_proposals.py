@@ -262,8 +262,8 @@ def test_a_bare_name_is_not_moved_by_the_default_config(catalog: CatalogBackend)
     rule(catalog, "mnist")
     with pytest.raises(ProtectedError) as caught:
         catalog.configs.set_default("mnist", "small", actor="ann")
-    assert caught.value.message == "mnist keeps its default config: changes of mnist need two persons"
-    assert caught.value.hint == "Two persons can end the rule: registry config unprotect mnist"
+    assert caught.value.message == "the default config of mnist cannot change: changes to mnist need two persons"
+    assert caught.value.hint == "Two persons can remove this rule: registry config unprotect mnist"
     with pytest.raises(ProtectedError):
         publish(catalog, "mnist/other:1.0.0", promote=None, default_config=True)
     assert catalog.find("mnist").config == "plain"
@@ -276,7 +276,7 @@ def test_a_bare_name_is_not_moved_away_from_a_config_under_the_rule(catalog: Cat
     rule(catalog, "mnist/plain")
     with pytest.raises(ProtectedError) as caught:
         catalog.configs.set_default("mnist", "small", actor="ann")
-    assert caught.value.message == "mnist keeps its default config: changes of mnist/plain need two persons"
+    assert caught.value.message == "the default config of mnist cannot change: changes to mnist/plain need two persons"
     with pytest.raises(ProtectedError):
         publish(catalog, "mnist/other:1.0.0", promote=None, default_config=True)
     assert catalog.find("mnist").config == "plain"

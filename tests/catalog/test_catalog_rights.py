@@ -342,9 +342,9 @@ def test_a_refusal_names_the_level_that_is_missing(owned: Owned) -> None:
     with registry.connect(owned.url(ROLES["publisher"])) as catalog:
         error = refused(catalog.lifecycle.protect)
     assert type(error) is CatalogPermissionError
-    assert error.message.endswith(" refuses: permission denied for table protection")
+    assert error.message.endswith(" refuses it: permission denied for table protection")
     assert error.hint == (
-        "Your database user may not do this. The owner of the database can allow it: "
+        "Your database user lacks this right. The owner of the database can grant it: "
         f"registry db grant '{ROLES['publisher']}' --as curator"
     )
 

@@ -349,7 +349,7 @@ def test_a_missing_index_is_an_error_of_the_catalog(catalog: CatalogBackend, cat
     execute(catalog_url, "DROP TABLE search_index" if is_sqlite else "ALTER TABLE search_document DROP COLUMN vector")
 
     with pytest.raises(
-        CatalogError, match=r"refuses: |^the search index of .* is damaged: no such table: search_index\n"
+        CatalogError, match=r"refuses it: |^the search index of .* is damaged: no such table: search_index\n"
     ) as caught:
         catalog.search("mnist")
 

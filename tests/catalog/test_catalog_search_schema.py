@@ -322,7 +322,7 @@ def test_an_sqlite_without_fts5_is_told_so(tmp_path: Path) -> None:
     connection.close()
 
     assert str(caught.value) == "sqlite:///catalog.db cannot be searched: this Python's SQLite has no FTS5"
-    assert caught.value.hint == "Use a Python whose SQLite has it, as nearly all do, or a PostgreSQL catalog."
+    assert caught.value.hint == "Use a Python whose SQLite has FTS5, as nearly all do, or a PostgreSQL catalog."
 
 
 def test_sqlites_own_tables_of_the_index_are_those_that_are_passed_over(catalog_url: str) -> None:

@@ -59,8 +59,8 @@ def test_what_cannot_be_answered_says_why(numbers: Cli, then: str) -> None:
     dropped = numbers("resolve", "words:2.*", "train", "--at", then)
     assert (dropped.code, dropped.err) == (
         6,
-        f"error: words:2.*.* gave words/de:2.0.0 at {when(then)}, which is dropped since then: gone\n"
-        "hint: See what is left: registry versions words/de\n",
+        f"error: words:2.*.* resolved to words/de:2.0.0 at {when(then)}, which was dropped since: gone\n"
+        "hint: List the remaining versions: registry versions words/de\n",
     )
     early = numbers("show", "numbers", "--at", "2001-01-01")
     assert early.code == 3
@@ -71,7 +71,7 @@ def test_what_cannot_be_answered_says_why(numbers: Cli, then: str) -> None:
     assert (wrong.code, wrong.err) == (
         2,
         "error: invalid date 'yesterday'\n"
-        "hint: Write a day or a moment, e.g. 2026-11-21 or 2026-11-21T10:00; without a zone it is UTC.\n",
+        "hint: Write a day or a moment, e.g. 2026-11-21 or 2026-11-21T10:00. Without a time zone, it is in UTC.\n",
     )
 
 

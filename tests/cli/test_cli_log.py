@@ -176,8 +176,8 @@ def test_a_wrong_clock_is_reported_with_the_command_that_corrects_it(ahead: Cli)
     assert ran.code == 1
     assert re.fullmatch(
         r"error: event 3 of sqlite:///\S+ is dated \S+ \S+ UTC, 365 days after the clock of this machine, \S+ \S+ UTC\n"
-        r"hint: Compare the clock of this machine with another one: date -u. If it is behind, set it, and run the "
-        r"command again. If it is right, a wrong clock stamped the event: registry log correct-clock --dry-run\n",
+        r"hint: Compare the clock of this machine with another clock: date -u. If it is behind, set it, and run the "
+        r"command again. If it is right, a wrong clock dated the event: registry log correct-clock --dry-run\n",
         ran.err,
     )
 

@@ -67,8 +67,8 @@ def test_a_dry_run_prints_no_token(empty: Cli) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--dataset", "a[b]"], "error: a token cannot cover 'a[b]', which matches no dataset\n"),
-        (["--expires", "0"], "error: the token would have expired already\n"),
+        (["--dataset", "a[b]"], "error: invalid pattern 'a[b]' of a token: no dataset can match it\n"),
+        (["--expires", "0"], "error: the token would already have expired\n"),
         (["--expires", "soon"], "error: invalid duration 'soon'\n"),
     ],
 )

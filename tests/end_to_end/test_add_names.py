@@ -64,7 +64,7 @@ def test_a_file_of_the_same_name_does_not_become_the_next_version(catalog: regis
     for attempt in (catalog.plan_add, catalog.add):
         error = refusal(lambda attempt=attempt: attempt(folder / "atlas/prices.csv"))  # type: ignore[misc]
         assert error.message == (
-            f"prices:1.0.0 comes from {folder}/shop/prices.csv (csv), and not from {folder}/atlas/prices.csv"
+            f"prices:1.0.0 comes from {folder}/shop/prices.csv (csv), not from {folder}/atlas/prices.csv"
         )
     assert error.hint == "Make it another dataset: name=NAME. Or make it the next version of prices: replace=True"
     assert (error.code, dict(error.details)) == (
@@ -115,7 +115,7 @@ def test_another_kind_at_the_same_place_is_another_source(catalog: registry.Cata
     (folder / "box/a.csv").unlink()
     (folder / "box/a.jsonl").write_text('{"item": "lamp", "price": 19.5}\n')
     error = refusal(lambda: catalog.add(folder / "box"))
-    assert error.message == f"box:1.0.0 comes from {folder}/box (csv), and not from {folder}/box (json)"
+    assert error.message == f"box:1.0.0 comes from {folder}/box (csv), not from {folder}/box (json)"
 
 
 def test_a_file_that_was_replaced_by_other_data_is_not_the_next_version(
@@ -156,7 +156,7 @@ def test_a_given_name_continues_what_was_added_and_nothing_else(
     for name, producer in producers.items():
         for rows in ([{"name": "cat"}], folder / "shop/prices.csv"):
             error = refusal(lambda rows=rows, name=name: catalog.plan_add(rows, name))  # type: ignore[misc]
-            assert error.message.startswith(f"{name}:1.0.0 comes from {producer}, and not from ")
+            assert error.message.startswith(f"{name}:1.0.0 comes from {producer}, not from ")
         catalog.add(folder / "shop/prices.csv", name, replace=True)
         (folder / "shop/prices.csv").write_text(CSV + f"{name},1.0\n")
         assert str(catalog.add(folder / "shop/prices.csv", name).reference) == f"{name}:3.0.0"
@@ -167,7 +167,7 @@ def test_a_builder_that_publishes_again_does_not_make_a_known_source_a_stranger(
 ) -> None:
     catalog.build("digits")
     error = refusal(lambda: catalog.add(folder / "shop/prices.csv", "digits"))
-    assert error.message == f"digits:1.0.0 comes from a builder, and not from {folder}/shop/prices.csv"
+    assert error.message == f"digits:1.0.0 comes from a builder, not from {folder}/shop/prices.csv"
     catalog.add(folder / "shop/prices.csv", "digits", number="0.9.0", replace=True)
     (folder / "shop/prices.csv").write_text(CSV + "desk,1.0\n")
     assert str(catalog.add(folder / "shop/prices.csv", "digits", number="3.0.0").reference) == "digits:3.0.0"
@@ -237,7 +237,7 @@ def test_versions_without_a_recorded_place_are_asked_about_once(
         catalog.add(folder / "shop/prices.csv")
     error = refusal(lambda: catalog.add(folder / "shop/prices.csv"))
     assert error.message == (
-        f"prices:1.0.0 comes from an addition that recorded no place, and not from {folder}/shop/prices.csv"
+        f"prices:1.0.0 comes from an addition that recorded no place, not from {folder}/shop/prices.csv"
     )
     assert catalog.add(folder / "shop/prices.csv", "prices").outcome == "unchanged"
     assert (
@@ -311,7 +311,7 @@ def test_a_bucket_names_the_dataset_and_its_loser_leaves_nothing(bucket: str, fo
         (folder / "shop/shop.csv").write_text(CSV)
         error = refusal(lambda: catalog.add(folder / "shop/shop.csv"))
         assert error.message == (
-            f"shop:1.0.0 comes from {bucket}/shop/train.csv (csv), and not from {folder}/shop/shop.csv"
+            f"shop:1.0.0 comes from {bucket}/shop/train.csv (csv), not from {folder}/shop/shop.csv"
         )
         assert open_store(f"{bucket}/files/shop").folders() == ["1.0.0"]
         assert catalog.reservations.list() == ()
@@ -393,7 +393,7 @@ def test_an_import_with_a_derived_name_continues_only_what_was_imported_from_the
     other = shards(tmp_path / "b" / name, "b")
     for attempt in (catalog.preview_parquet, catalog.import_parquet):
         error = refusal(lambda attempt=attempt: attempt(other, version="2.0.0"))  # type: ignore[misc]
-        assert error.message == f"{name}:1.0.0 comes from {earlier}, and not from an import of {other}"
+        assert error.message == f"{name}:1.0.0 comes from {earlier}, not from an import of {other}"
         assert error.hint == (
             f"Make it another dataset: name=NAME. Or make it the next version of {name}: name={name!r}"
         )
@@ -412,7 +412,7 @@ def test_an_addition_does_not_continue_an_import_from_the_same_place(catalog: re
     folder = shards(tmp_path / "a/birds")
     catalog.import_parquet(folder)
     error = refusal(lambda: catalog.add(folder))
-    assert error.message == f"birds:1.0.0 comes from an import of {folder}, and not from {folder}"
+    assert error.message == f"birds:1.0.0 comes from an import of {folder}, not from {folder}"
 
 
 def test_of_two_imports_at_once_one_gets_the_derived_name(catalog: registry.Catalog, tmp_path: Path) -> None:

@@ -252,7 +252,7 @@ def test_a_derived_name_is_not_generic_and_continues_only_its_own_folder(catalog
     there = write_image(tmp_path / "other/alps", "data", {"other": BANDS["grey"]}, (4, 2))
     with pytest.raises(OtherSourceError) as caught:
         import_export(catalog, there, version="3.0.0")
-    assert caught.value.message == f"alps:2.0.0 comes from an import of {here}, and not from an import of {there}"
+    assert caught.value.message == f"alps:2.0.0 comes from an import of {here}, not from an import of {there}"
     assert caught.value.hint == ("Make it another dataset: name=NAME. Or make it the next version of alps: name='alps'")
     assert str(import_export(catalog, there, version="3.0.0", name="alps").version.reference) == "alps:3.0.0"
 

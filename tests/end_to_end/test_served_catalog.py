@@ -296,7 +296,7 @@ def test_login_keeps_a_token_for_one_service(
     with registry.connect(server.url) as catalog:
         assert catalog.datasets() == ()
     wrong = warm_python.run([*command, "login", server.url], input="x" * 70, capture_output=True, text=True)
-    assert (wrong.returncode, "not an access token" in wrong.stderr) == (2, True)
+    assert (wrong.returncode, "not a valid access token" in wrong.stderr) == (2, True)
     elsewhere = [*command, "login", f"{server.url}elsewhere"]  # a page of the service, which asks to sign in
     wrong = warm_python.run(elsewhere, input=text, capture_output=True, text=True, check=False)
     assert (wrong.returncode, wrong.stderr) == (

@@ -276,7 +276,7 @@ PROVOKED: dict[str, Callable[[SimpleNamespace], object]] = {
     "… is '…': expected a positive number": _open_with_bad_limit,
     "the catalog does not match its event log: …": _verify_tampered,
     "… is not empty: it has rows in the table …": _restore_over_rows,
-    "…: line …: the file ends too early: it was cut off": _restore_a_part,
+    "…: line …: the file is truncated": _restore_a_part,
     "the event log of … was rolled back to event …: …": lambda it: _open_site(
         it, lambda content: make_site(truncated(content, 1))
     ),

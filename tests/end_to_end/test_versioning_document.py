@@ -220,7 +220,7 @@ def test_a_version_opts_out_of_a_flag_that_is_on_by_default_until_it_is_withdraw
     # Code that still reads the flag gets True; code that still switches it off is refused.
     catalog.build(flagged(VERSION="3.0.0"))
     assert numbers(catalog.dataset("mnist:3.0.0")) == [1]
-    with pytest.raises(ConflictError, match="no new version can override it"):
+    with pytest.raises(ConflictError, match="new versions cannot override it"):
         catalog.build(flagged(VERSION=Version("4.0.0", experiments={Experiment.S3: False})))
 
 

@@ -211,7 +211,7 @@ def test_a_wrong_token_starts_no_session(token: str, browser: Browser) -> None:
     answer = browser.sign_in(token, next="log/")
     assert (answer.status, browser.cookies) == (401, {})
     text = answer.data.decode()
-    assert "this is not an access token" in text
+    assert "this is not a valid access token" in text
     assert 'name="next" value="log/"' in text
     assert "<script>alert" not in text
     assert token == "" or token not in text

@@ -521,16 +521,16 @@ def test_pauses_grow_to_an_hour() -> None:
 def test_a_webhook_that_cannot_be_created_says_why(catalog: SqlCatalog) -> None:
     append(catalog, 3)
     wrong: dict[str, dict[str, Any]] = {
-        "a webhook cannot have the URL": {"url": "ftp://ci.example/"},
-        "a webhook cannot have the URL 'https://": {"url": "https://ci.example/a b"},
+        "invalid webhook URL": {"url": "ftp://ci.example/"},
+        "invalid webhook URL 'https://": {"url": "https://ci.example/a b"},
         "a webhook needs https, not 'http://ci.example/x': others could read": {"url": "http://ci.example/x"},
         "a webhook needs https, not 'http://8.8.8.8/'": {"url": "http://8.8.8.8/"},
         "has a password, a key or a fragment": {"url": "https://ann:pw@ci.example/"},
-        "a key or a fragment: it would be stored": {"url": "https://ci.example/?token=abc"},
-        "a token cannot cover 'a b'": {"datasets": ["a b"]},
+        "a key or a fragment, because it is stored": {"url": "https://ci.example/?token=abc"},
+        "invalid pattern 'a b' of a token": {"datasets": ["a b"]},
         "no action 'sing'": {"actions": ["sing"]},
         "expected the id of an event, 0 to 3, not 4": {"after": 4},
-        "the id of a webhook is 12": {"webhook_id": "x"},
+        "the id of a webhook must be 12": {"webhook_id": "x"},
     }
     for message, options in wrong.items():
         with pytest.raises(UsageError, match=message):

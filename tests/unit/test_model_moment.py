@@ -39,5 +39,5 @@ def test_an_invalid_date_is_refused(text: str) -> None:
         parse_moment(text, end=False)
     assert caught.value.message == f"invalid date {text!r}"
     assert caught.value.hint == (
-        "Write a day or a moment, e.g. 2026-11-21 or 2026-11-21T10:00; without a zone it is UTC."
+        "Write a day or a moment, e.g. 2026-11-21 or 2026-11-21T10:00. Without a time zone, it is in UTC."
     )

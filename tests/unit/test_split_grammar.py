@@ -15,7 +15,7 @@ from registry.splits import ReadInstruction
 GOLDEN = Path(__file__).with_name("golden")
 
 SLICE_HINT = "Write a slice as name[from:to], e.g. train[:10%]."
-NAME_HINT = "A split name holds letters, digits, '_' and '-'; join splits with '+', e.g. train+test."
+NAME_HINT = "A split name consists of letters, digits, '_' and '-'; join splits with '+', e.g. train+test."
 PERCENT_HINT = "Write records without '%', e.g. train[:500]."
 UNIT_HINT = "Give both bounds the same unit, e.g. train[10%:50%] or train[1shard:3shard]."
 

@@ -61,7 +61,7 @@ def test_a_person_signs_in_and_out(server: TestServer, chromium: Chromium, look:
     driver.find_element("css selector", "input[name=token]").send_keys("shb_wrong")
     driver.find_element("css selector", "main button").click()
     wait.until(lambda _: driver.find_elements("css selector", "[role=alert]"))
-    assert "this is not an access token" in driver.find_element("css selector", "[role=alert]").text
+    assert "this is not a valid access token" in driver.find_element("css selector", "[role=alert]").text
     token = make_token(server.service.catalog, "Ann With A Rather Long Name")
     driver.find_element("css selector", "input[name=token]").send_keys(token)
     driver.find_element("css selector", "main button").click()
