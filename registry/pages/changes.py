@@ -49,7 +49,7 @@ _MOST_SHORT: Final = 200
 _BARS: Final = 24
 _MOST_BARS: Final = 64
 _RULES: Final = {
-    "none": "Both versions have the very same content.",
+    "none": "Both versions have the same content.",
     "patch": "The same records and features in the same order. Programs that read the old version read the new one.",
     "minor": "The same records, with more features. Programs that read the old version read the new one.",
     "major": "Records, features or rules changed. A program that reads the old version may get other values.",

@@ -1,8 +1,8 @@
 """Publishes prepared shards as a version: verifies every byte, proves the number, moves files into place, writes a row.
 
 The row is the commit. A crash before it leaves at most a folder that readers do not see. The next run finds that
-folder, verifies it like any other, and writes the row. Names are loaded when they are first used: a report of the disk
-space needs no numpy.
+folder, verifies it like any other, and writes the row. Names are loaded on first use, because a report of the disk
+space does not need numpy.
 """
 
 from typing import TYPE_CHECKING

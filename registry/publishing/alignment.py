@@ -1,10 +1,11 @@
 """Aligns two ordered lists of records by their digests, in NumPy: which records are the same, changed, moved or new.
 
-A record is identified by its content, and a changed record by its neighbours, which are the same as before; or by its
-key, if one of its features is the key (``pair_by_key``). Records whose keys are their content are in the order of its
-hash, so that neighbours mean nothing (``without_pairs``). Follows patience diff: records that occur once in both lists,
-in the same order, are anchors. The records between anchors are matched next, and the rest is added, removed, changed or
-moved. Memory and time depend on the number of records, not on their size. ``record_diff`` calls ``align``.
+A record is identified by its content. A changed record is identified by its unchanged neighbours, or by its key if one
+of its features is the key (``pair_by_key``). Records whose keys are derived from their content are in the order of a
+hash, so their neighbours carry no information (``without_pairs``). The algorithm follows patience diff: records that
+occur once in both lists, in the same order, are anchors. The records between anchors are matched next, and the rest is
+added, removed, changed or moved. Memory and time depend on the number of records, not on their size. ``record_diff``
+calls ``align``.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ class Alignment:
 def align(old: Digests, new: Digests, fences: Sequence[tuple[int, int]] = ()) -> Alignment:
     """Align two lists of digests, shape (n,) and (m,).
 
-    ``fences`` are rising pairs of positions at which equal records were left out. The same or a changed record is on
-    one side of a fence in both lists. A record that is found beyond a fence has moved.
+    ``fences`` are rising pairs of positions at which equal records were left out. Same and changed records are on the
+    same side of a fence in both lists. A record that is found beyond a fence has moved.
 
     >>> found = align(np.array([1, 2, 3], np.uint64), np.array([1, 9, 3, 4], np.uint64))
     >>> found.same.tolist(), found.changed.tolist(), found.added.tolist()
@@ -104,7 +105,7 @@ def pair_by_key(alignment: Alignment, old: Digests, new: Digests) -> Alignment:
 
 
 def without_pairs(alignment: Alignment) -> Alignment:
-    """``alignment`` with the changed records as removed and added: their neighbours do not say that they correspond.
+    """``alignment`` with changed records split into removed and added, because their neighbours do not identify them.
 
     >>> unpaired = without_pairs(align(np.array([1, 2], np.uint64), np.array([1, 3], np.uint64)))
     >>> unpaired.changed.tolist(), unpaired.removed.tolist(), unpaired.added.tolist()
@@ -119,7 +120,7 @@ def without_pairs(alignment: Alignment) -> Alignment:
 
 
 def find_unpaired(old: Digests, new: Digests) -> tuple[Indices, Indices]:
-    """The positions in each list whose record has no equal one in the other, one for each.
+    """The positions in each list of records without an equal partner in the other list.
 
     >>> [found.tolist() for found in find_unpaired(np.array([1, 1, 2], np.uint64), np.array([3, 1], np.uint64))]
     [[1, 2], [0]]
@@ -158,7 +159,7 @@ def _between_anchors(old: Digests, new: Digests, *, depth: int = 0) -> Indices:
 
 
 def _match_gap(old: Digests, new: Digests, *, top: bool, depth: int) -> Indices:
-    """Matches between two anchors: at both ends, then records that are unique here, or by difflib if there are few."""
+    """Match records between two anchors: at both ends, then unique records, or with difflib if there are few."""
     if len(old) == len(new) == 1:
         return _steps(0, 0, int(old[0] == new[0]))
     head, tail = _equal_ends(old, new)
@@ -174,7 +175,7 @@ def _match_gap(old: Digests, new: Digests, *, top: bool, depth: int) -> Indices:
 
 
 def _find_anchors(old: Digests, new: Digests) -> Indices:
-    """Anchors, rising in both columns: single records, or the first of several in a row if single ones repeat."""
+    """Anchors, rising in both columns: single records, or the first of a run if single records repeat."""
     for width in _WIDTHS:
         if min(len(old), len(new)) < width:
             break

@@ -1,4 +1,4 @@
-"""Attaches decoded columns to a published version: files as those of the cache, beside its shards, for everybody.
+"""Attaches decoded columns to a published version: the same files as in the cache, next to its shards, for all readers.
 
 shards -> SplitColumns.fill, in a staged folder -> attach_files -> rows, in one transaction
 """

@@ -1,9 +1,9 @@
-"""The files of attachments: written beside the shards before the row names them, and proved before they are used.
+"""The files of attachments: written next to the shards before the row names them, and verified before they are used.
 
     documents of folds -> .attachments/<sha256>_<name> in the folder of the version -> row
 
-A version whose files are elsewhere, because it was published in place, has its attachments in the folder of the data
-directory that it would have. If a program is killed between file and row, the same call finds the file again.
+If a version was published in place, its attachments are in the folder of the data directory that it would otherwise
+have. If a program is killed between the file and the row, repeating the call finds the file again.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ MOST_BYTES: Final = 64 * 2**20
 
 
 def with_contents(documents: Documents) -> dict[Attachment, bytes]:
-    """The attachments of documents, each with its bytes. Documents that nobody could read are left out."""
+    """The attachments of documents, each with its bytes. Documents that are too large to read are left out."""
     readable = {names: content for names, content in documents.items() if len(content) <= MOST_BYTES}
     return {Attachment.of(*names, content): content for names, content in readable.items()}
 
 
 def put_attachments(folder: Store, contents: Mapping[Attachment, bytes]) -> None:
-    """Write those that the folder of a version lacks, and replace damaged ones.
+    """Write the attachments that the folder of a version lacks, and replace damaged ones.
 
     Raises:
         StorageError: a file cannot be written.
@@ -67,20 +67,20 @@ def is_intact(folder: Store, attachment: Attachment) -> bool:
 def attach(
     catalog: CatalogBackend, data: Store, version: DatasetVersion, attachment: Attachment, content: bytes, *, actor: str
 ) -> bool:
-    """Attach a file to a published version: first its bytes, then its row; False if it was attached before.
+    """Attach a file to a published version: first its bytes, then its row. False if it was already attached.
 
     Args:
         catalog: the catalog of the version.
         data: its data directory.
         version: the version.
         attachment: the facts of the file.
-        content: its bytes.
-        actor: who attaches.
+        content: the bytes of the file.
+        actor: the actor, for the event log.
 
     Raises:
         VersionNotFoundError: the version is not published.
-        ConflictError: it has another attachment of this kind and name.
-        UsageError: the bytes are others, or more than ``MOST_BYTES``.
+        ConflictError: the version has another attachment of this kind and name.
+        UsageError: the bytes do not match the attachment, or are more than ``MOST_BYTES``.
         StorageError: the file cannot be written.
     """
     if Attachment.of(attachment.kind, attachment.name, content) != attachment:
@@ -89,7 +89,7 @@ def attach(
         raise UsageError(
             f"the attachment {attachment.name} has {attachment.num_bytes:,} bytes, more than the {MOST_BYTES:,} that "
             "are read into memory",
-            hint="Attach it in smaller parts, each under a name of its own.",
+            hint="Attach it in smaller parts, each under its own name.",
         )
     folder = data.child(home_of(version))
 
@@ -107,10 +107,10 @@ def attach_files(
     *,
     actor: str,
 ) -> bool:
-    """As ``attach``, for some files, each with what writes it unless it is there; one transaction has their rows.
+    """Attach several files, each with a function that writes it if missing, and write their rows in one transaction.
 
-    Until the rows are written, a claim beside each file names this process and its catalog. If the process is killed,
-    ``registry gc`` knows whose files they are.
+    Until the rows are written, a claim next to each file names this process and its catalog. If the process is killed,
+    ``registry gc`` can identify the owner of the files.
     """
     home = home_of(version)
     folder, written = data.child(home), list[str]()
@@ -137,7 +137,7 @@ def copy_attachments(folder: Store, attachments: Mapping[Attachment, tuple[Store
     """Copy the files of attachments that the folder of a version lacks, each from a store and its name there.
 
     Raises:
-        StorageError: a file cannot be read or written, or is not that of its row.
+        StorageError: a file cannot be read or written, or does not match its row.
     """
     for attachment, (source, name) in attachments.items():
         if not is_intact(folder, attachment):
@@ -157,7 +157,7 @@ def home_of(version: DatasetVersion | VersionSize, locations: Iterable[str] | No
 
 
 def attachment_folders(data: Store, version: DatasetVersion) -> Iterator[Store]:
-    """The folders that may have the attachments of a version, the first that is read in front."""
+    """The folders that may contain the attachments of a version, in the order in which they are read."""
     return _open_folders(data, (*version.locations, home_of(version)))
 
 
@@ -186,7 +186,7 @@ def find_faults(data: Store, locations: Sequence[str], attachments: Iterable[Att
 
 
 def _difference(folder: Store, attachment: Attachment) -> str:
-    """How a file differs from its row; ``""`` if it does not."""
+    """How a file differs from its row, or ``""`` if it matches."""
     if (size := folder.size(attachment.place)) != attachment.num_bytes:
         return f"{attachment.place}: size mismatch: expected {attachment.num_bytes} bytes, found {size}"
     if (digest := folder.sha256(attachment.place)) != attachment.sha256:
@@ -197,10 +197,10 @@ def _difference(folder: Store, attachment: Attachment) -> str:
 def find_files(
     data: Store, version: DatasetVersion, attachments: Iterable[Attachment]
 ) -> tuple[dict[Attachment, Store], list[str]]:
-    """For each attachment, the first folder that has its bytes; and a note for each that no folder gives.
+    """The first folder that has the bytes of each attachment, and a note for each that is in no folder.
 
     Raises:
-        StorageUnavailableError: a folder does not answer, and no other one has the attachment.
+        StorageUnavailableError: a folder does not answer, and no other folder has the attachment.
     """
     result, notes = {}, []
     for attachment in attachments:
@@ -227,7 +227,7 @@ def read_attachment(data: Store, version: DatasetVersion, attachment: Attachment
     Raises:
         NotStoredError: no folder has the file.
         ShardMismatchError: a file of its name has other bytes.
-        StorageError: it cannot be read, or is larger than ``MOST_BYTES``.
+        StorageError: the file cannot be read, or is larger than ``MOST_BYTES``.
     """
     if attachment.num_bytes > MOST_BYTES:
         raise StorageError(
@@ -249,13 +249,13 @@ def read_attachment(data: Store, version: DatasetVersion, attachment: Attachment
             return content
         fault = ShardMismatchError(
             f"{folder.locate(attachment.place)}: sha256 mismatch: expected {attachment.sha256}, found {digest}",
-            hint=f"The attachment {attachment.name} is damaged. Put the file back from a copy of the folder.",
+            hint=f"The attachment {attachment.name} is damaged. Restore the file from a copy of the folder.",
             details={"path": attachment.place},
         )
     if fault is None or isinstance(fault, NotStoredError):
         raise NotStoredError(
             f"the attachment {attachment.name} of {version.reference} is in none of its folders",
-            hint=f"Put the file back from a copy of the folder: {attachment.place}",
+            hint=f"Restore the file from a copy of the folder: {attachment.place}",
             details={"path": attachment.place},
         ) from fault
     raise fault

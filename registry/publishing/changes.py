@@ -4,8 +4,8 @@
     MINOR   the same records with additional features
     MAJOR   anything else: records, their order, features removed or retyped, splits, the slicing rule
 
-These are the rules of the TFDS versioning document, computed from the published schemas, splits and fingerprints. Reads
-no records. ``proof`` compares the result with the step between two numbers.
+These are the rules of the TFDS versioning document, computed from the published schemas, splits and fingerprints. No
+records are read. ``proof`` compares the result with the step between two numbers.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Change:
         kind: ``records``, ``features``, ``splits``, ``slicing``, ``order``, ``storage`` or ``metadata``.
         where: the split or feature that differs, or ``""``.
         text: a description for people.
-        brief: the same in fewer words, for a list of reasons in one line.
+        brief: the description in fewer words, for a list of reasons in one line.
     """
 
     level: ChangeLevel
@@ -96,7 +96,7 @@ class FingerprintedVersion:
 
     version: DatasetVersion
     fingerprints: Mapping[str, SplitFingerprint]
-    unread: str = "its files were not looked at"
+    unread: str = "its files were not read"
 
     @property
     def reference(self) -> Reference:
@@ -113,10 +113,10 @@ class Changes:
         changes: the differences; empty if the content is the same.
         common: the features that both versions have with the same type. Records are compared by their values.
         differing: for each common split, pairs of ranges of records (in old, in new) that may differ; empty if none do.
-        key: the feature whose values are the keys of the records in both versions, as ``registry add`` records it; or
-            None. A record is found again by its key, whatever else has changed.
-        is_keyed_by_content: whether the keys of a version are computed from the content, and no feature is the key. A
-            changed record has another key and another place then, so that no record is the same one as before.
+        key: the feature whose values are the keys of the records in both versions, as recorded by ``registry add``, or
+            None. Records are matched by their keys, whatever else has changed.
+        is_keyed_by_content: whether the keys of a version are computed from the content, so no feature is the key. A
+            changed record then has another key and another place, so it cannot be matched with its old form.
     """
 
     old: Reference
@@ -173,7 +173,7 @@ def compare_versions(old: FingerprintedVersion, new: FingerprintedVersion) -> Ch
     if old.version.content_digest != new.version.content_digest and not any(
         change.kind != "metadata" for change in result
     ):
-        text = "schema or shards hold other bytes for the same records"
+        text = "schema or shards contain other bytes for the same records"
         result.append(Change(level=ChangeLevel.PATCH, kind="storage", where="", text=text))
     result.sort(key=lambda change: -change.level)
     shared = [name for name in old.fingerprints if name in new.fingerprints]
@@ -204,7 +204,7 @@ def _key_kind(version: DatasetVersion) -> str | None:
 
 
 def common_key(old: DatasetVersion, new: DatasetVersion, common: Collection[str]) -> str | None:
-    """The path of the feature that is the key of the records in both versions; None if there is none in ``common``."""
+    """The path of the feature in ``common`` that is the key of the records in both versions, or None."""
     keys: set[str] = set()
     for version in (old, new):
         match version.metadata.custom.get("intake"):  # written by ``intake.plan``
@@ -225,7 +225,7 @@ def _compare_splits(old: DatasetVersion, new: DatasetVersion) -> Iterator[Change
     for name in before:
         if name not in after:
             yield _major(
-                "splits", name, f"split {name} is gone, with {counted(old.split(name).num_examples, 'record')}"
+                "splits", name, f"split {name} was removed, with {counted(old.split(name).num_examples, 'record')}"
             )
     for name in after:
         if name not in before:
@@ -238,7 +238,7 @@ def _compare_splits(old: DatasetVersion, new: DatasetVersion) -> Iterator[Change
 def _compare_features(before: Mapping[str, Column], after: Mapping[str, Column]) -> Iterator[Change]:
     for path, column in sorted(before.items()):
         if path not in after:
-            yield _major("features", path, f"feature {path} is gone ({_describe(column)})", f"{path} is gone")
+            yield _major("features", path, f"feature {path} was removed ({_describe(column)})", f"{path} was removed")
         elif _type(column) != _type(after[path]):
             text = f"feature {path} is {_describe(after[path], column)}, was {_describe(column, after[path])}"
             brief = _brief(path, column, after[path])
@@ -267,7 +267,7 @@ def _compare_empty_dicts(old: DatasetVersion, new: DatasetVersion) -> Iterator[C
     """Changes of dicts without features, which store nothing but are visible to readers."""
     before, after = _dicts(_features(old)), _dicts(_features(new))
     for path in sorted(path for path, is_empty in before.items() if is_empty and path not in after):
-        yield _major("features", path, f"feature {path} is gone (a dict without features)")
+        yield _major("features", path, f"feature {path} was removed (a dict without features)")
     for path in sorted(path for path, is_empty in after.items() if is_empty and path not in before):
         text = f"feature {path} is new (a dict without features)"
         yield Change(level=ChangeLevel.MINOR, kind="features", where=path, text=text)
@@ -295,7 +295,7 @@ def _compare_records(old: FingerprintedVersion, new: FingerprintedVersion, commo
         paths = [path for path in common if before.features[path].digest != after.features[path].digest]
         if paths:
             first = _differing_ranges(before, after, tuple(paths))[0][0]
-            values = f"split {split.name} holds other values of {', '.join(paths[:5])}" + (
+            values = f"split {split.name} has other values of {', '.join(paths[:5])}" + (
                 f" and {len(paths) - 5} more features" if len(paths) > 5 else ""
             )
             text = f"{values}, the first of them in records {first.start}..{first.stop}"

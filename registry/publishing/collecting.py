@@ -36,7 +36,7 @@ def collect_garbage(
     each: Callable[[Leftover], None] | None,
     removals: Remover,
 ) -> tuple[list[Leftover], list[str]]:
-    """Every leftover with its outcome, and notes about what could not be looked for.
+    """Every leftover with its outcome, and notes about what could not be searched for.
 
     See ``Catalog.collect_garbage``. ``index_folder`` is the index cache of this user.
     """
@@ -67,7 +67,7 @@ def _collect(leftover: Leftover, remove: Callable[[Leftover], bool], *, dry_run:
 
 @dataclass(frozen=True, slots=True)
 class _LocalGarbage:
-    """What killed processes left in TMPDIR, and index files that have not been used within the grace period."""
+    """Leftovers of killed processes in TMPDIR, and index files that were not used within the grace period."""
 
     folder: Path
     older_than: timedelta
@@ -100,7 +100,7 @@ class _LocalGarbage:
         return True
 
     def _unused(self) -> Iterator[tuple[Path, os.stat_result]]:
-        """The indexes and stamps that nobody has read for a while, and what killed processes left of new ones."""
+        """The indexes and stamps that were not read for a while, and unfinished ones of killed processes."""
         latest = (datetime.now(UTC) - self.older_than).timestamp()
         for path, facts in (*_walk(self.folder), *_walk(self.folder.with_name("indexes"))):  # of earlier versions, too
             last_use = max(facts.st_atime, facts.st_mtime)

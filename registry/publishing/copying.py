@@ -2,11 +2,11 @@
 
     another catalog  ->  proved files  ->  their place below the data directory  ->  rows, in one transaction
 
-If the other catalog has the version, and the data directory that was given lacks files of it, only these are sent.
+If the other catalog has the version, but its data directory lacks files of it, only these files are sent.
 
-A run that is killed is finished by the next one. In an object store, the reservation of the place remains, and the
-objects that are there are compared (``object_place``). On a disk, files of a folder that a dead run was filling are
-used. Files that are there with the right sha256 are not sent again.
+If a run is killed, the next run finishes it. In an object store, the reservation of the place remains, and the existing
+objects are compared (``object_place``). On a disk, files of a folder that a dead run was filling are reused. Files that
+arrived with the right sha256 are not sent again.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ def copy_version(
 ) -> Publication:
     """Copy a version of another catalog. If the target has it, only files that its data directory lacks are copied.
 
-    Its number is not proved again. If more has changed since the version below it in the target than the number allows,
-    ``Publication.notes`` says so.
+    Its number is not proved again. If the changes since the next lower version in the target exceed what the number
+    allows, ``Publication.notes`` says so.
 
     Args:
         version: the version, as the other catalog describes it.
-        files: its shards; each is proved when it is opened.
+        files: its shards; each is verified when it is opened.
         folder: its folder, for other files next to the shards.
         shards: its shards by split.
         target: the destination and the options.
-        origin: the other catalog, and what it says about the version.
+        origin: the other catalog, and its facts about the version.
         fingerprints: those of the other catalog.
         attachments: those of the other catalog, each with the folder that has its file.
         sent: called with the number of bytes of shards that were sent, or found in place, since the last call.
@@ -80,7 +80,7 @@ def copy_version(
         VersionExistsError: the number is published with other content.
         ConflictError: the place contains other data that is not in the catalog; or the version overrides a flag that is
             retired there.
-        ReservedError: another publisher holds the place in the object store.
+        ReservedError: another publisher has reserved the place in the object store.
         ShardMismatchError, CorruptRecordError, StorageError: a file cannot be read, or is not the published one.
     """
     place = version_folder(version.name, version.config, version.version)
@@ -96,7 +96,7 @@ def copy_version(
         differing = () if published is None else note_metadata(published, copied.metadata)
         notes += [f"{note} --catalog {shlex.quote(target.catalog.url)}" for note in differing]
         if published is not None and published.name != copied.name:
-            notes.append(f"{copied.name} was renamed there: it is {published.name} now")
+            notes.append(f"{copied.name} is named {published.name} in the other catalog")
         return Publication(version=copied, newly=False, num_bytes=num_bytes, promotion=promotion, notes=tuple(notes))
     notes = _note_number(copied, fingerprints, target)
     patience = target.patience
@@ -150,9 +150,9 @@ def _take_attachments(folder: Store, attachments: Mapping[Attachment, Store]) ->
 def _attach_others(
     version: DatasetVersion, attachments: Mapping[Attachment, Store], target: Target, *, has_files: bool
 ) -> list[str]:
-    """Attach to a version that is there what it lacks: it was attached after the version was copied.
+    """Copy attachments that were added to the original after the version was copied.
 
-    Without ``has_files``, its folder lacked files, and may lack those of the attachments that it has.
+    Without ``has_files``, its folder lacked files, so it may also lack the files of its own attachments.
     """
     notes: list[str] = []
     known = target.catalog.published(version.name, version.config, version.version)
@@ -197,10 +197,10 @@ def _put_files(
     target: Target,
     sent: Advance | None,
 ) -> list[str]:
-    """Copy the files of a version whose row is there already; notes for people. Files that are there stay.
+    """Copy the files of a version whose row already exists, and return notes for people. Existing files are kept.
 
     Raises:
-        ConflictError: a file of another content has the name of one of its files.
+        ConflictError: a file with other content has the name of one of its files.
     """
     names = {
         new: old
@@ -245,7 +245,7 @@ def _put_on_disk(
     store: LocalStore,
     sent: Advance | None,
 ) -> None:
-    """Put each missing file into the folder of a version, which nobody else fills meanwhile."""
+    """Put each missing file into the folder of a version, while no other process fills it."""
     final = store.child(version.location)
     present = set(final.list())
     named = shards_by_filename(version.splits, shards)
@@ -348,7 +348,7 @@ def _is_right(folder: Store, order: tuple[str, str]) -> bool:
 class _Taker:
     """The function of a piece of work: copies a file, given by its name and sha256, into a folder on a disk.
 
-    It uses a file that a dead run left, if there is one.
+    If a dead run left the file behind, it is reused.
     """
 
     source: Store
@@ -378,7 +378,7 @@ class _Leftovers:
         self._folders = [name for name in abandoned_folders(store, parent) if name.endswith(f"_{last_part}")]
 
     def give(self, name: str, sha256: str) -> bool:
-        """Move a file with this sha256 into the staged folder; False if there is none."""
+        """Move a file with this sha256 into the staged folder. False if no such file exists."""
         for folder in self._folders:
             with suppress(StorageError):  # missing, or another run was faster
                 if self._store.child(folder).sha256(name) == sha256:
@@ -426,7 +426,7 @@ def _note_others(version: DatasetVersion, folder: Store, target: Target) -> list
     if not differing:
         return []
     listing = ", ".join(differing[:_MOST_NAMED]) + (" ..." if len(differing) > _MOST_NAMED else "")
-    return [f"other files of its folder are missing or differ there, and were left alone: {listing}"]
+    return [f"other files of its folder are missing or differ there, and were not changed: {listing}"]
 
 
 def _other_names(folder: Store, version: DatasetVersion) -> list[str]:

@@ -1,4 +1,4 @@
-"""Finds and removes what nobody needs in a data directory: unfinished files, folders moved aside, abandoned uploads.
+"""Finds and removes unneeded files in a data directory: unfinished files, folders moved aside, abandoned uploads.
 
 One listing gives every file and its age. A file is garbage only if all of these agree:
 
@@ -9,8 +9,8 @@ One listing gives every file and its age. A file is garbage only if all of these
                    period
     the catalog    no row of any version, in any state, names it, or anything inside or around it
 
-All three are checked again just before it is removed. Files in use and young files are kept. Other files without a row
-are only named, and so is what another catalog may own, which may share the data directory: a person decides.
+All three are checked again just before the removal. Files in use and recent files are kept. Other files without a row,
+and files that may belong to another catalog with the same data directory, are only reported: a person decides.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ _CONTROL: Final = re.compile("[\x00-\x1f\x7f]")
 
 
 class GarbageOutcome(StrEnum):
-    """What was done with a leftover.
+    """The outcome for a leftover.
 
     ``found``: it is garbage, and would be removed. ``removed``. ``kept``: it is in use, or younger than the grace
-    period. ``unknown``: the registry cannot tell whose it is, so a person decides. ``failed``: it could not be removed.
+    period. ``unknown``: its owner is unknown, so a person decides. ``failed``: it could not be removed.
     """
 
     FOUND = "found"
@@ -95,13 +95,13 @@ class Leftover:
             row names), ``extra`` (other files in the folder of a version), ``invalid`` (files whose names the registry
             cannot use, such as ``a//b``), ``temporary`` (in TMPDIR), ``cache``, ``removal`` (the files of a dropped
             version that are to be removed).
-        name: relative to the data directory, or the complete path; of a removal, the version.
+        name: the name relative to the data directory, or the complete path; for a removal, the version.
         place: the path or URL, for people.
-        outcome: what was done with it.
+        outcome: see ``GarbageOutcome``.
         why: the reason, for people.
         num_files, num_bytes: the number and the size of its files.
         filenames: the first of its files, at most five, relative to ``place``.
-        changed_at: the last change of one of them, or None if it is unknown.
+        changed_at: the time of the last change of any of them, or None if unknown.
         details: what ``remove`` needs to find it again.
         error: why it could not be removed, or None.
     """
@@ -140,7 +140,7 @@ class GarbageCollector:
     """Looks for garbage in the data directory of a catalog, and removes it.
 
     Attributes:
-        notes: what could not be looked for, for people.
+        notes: what could not be searched for, for people.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class GarbageCollector:
                     yield from self._scan(f"{entry.unlisted}/{part}" if entry.unlisted else part)
 
     def remove(self, leftover: Leftover) -> bool:
-        """Remove garbage that ``find`` found; False if it is used, or named by a row, by now.
+        """Remove garbage that ``find`` found. False if it is now in use or named by a row.
 
         Raises:
             StorageError: it cannot be removed.
@@ -233,7 +233,7 @@ class GarbageCollector:
         return True
 
     def _read_catalog(self, *, at_once: bool = False) -> None:
-        """Read the reservations, and the rows unless that was a moment ago: there may be very many leftovers."""
+        """Read the reservations, and the rows unless they were read a moment ago: there may be very many leftovers."""
         self._reservations = {reservation.location: reservation for reservation in self._catalog.reservations.list()}
         if not at_once and time.monotonic() - self._read_at < _FRESH_SECONDS:
             return
@@ -264,7 +264,7 @@ class GarbageCollector:
 
     @cached_property
     def _store_now(self) -> datetime | None:
-        """When this object was made, by the clock that dates the files: the clock of this machine may be wrong."""
+        """The creation time of this object, by the clock that dates the files, not by that of this machine."""
         reason = "the store does not date its files"
         try:
             now = self._store.now()
@@ -277,7 +277,7 @@ class GarbageCollector:
 
     @cached_property
     def _catalog_now(self) -> datetime:
-        """When this object was made, by the clock that stamps reservations."""
+        """The creation time of this object, by the clock that dates reservations."""
         return self._catalog.now() - timedelta(seconds=time.monotonic() - self._begun)
 
     def _leftover(
@@ -352,7 +352,8 @@ class GarbageCollector:
     def _judge_owner(self, folder: _Found, owner: Owner | str | None, claim: str | None) -> _Verdict:
         """Decide about unfinished files by their owner: a process, or its mark in a name.
 
-        ``claim`` is the catalog for which it worked. A file names none: it is ours below a place of this catalog.
+        ``claim`` is the catalog for which it worked. A file names no catalog, so it is ours if it is below a place of
+        this one.
         """
         is_ours = self._is_ours(claim) or (folder.kind == "upload" and self._is_below_ours(folder.name))
         here = Owner.this_process()
@@ -461,7 +462,7 @@ class GarbageCollector:
         return self._leftover(group, *verdict, folder=folder)
 
     def _remove_attachment(self, leftover: Leftover) -> bool:
-        """Remove a claim, and the file that it claims unless a row names it by now, while nobody attaches here."""
+        """Remove a claim, and its file unless a row names it by now, while no other process attaches files here."""
         folder = leftover.details["folder"]
         name = leftover.name[len(folder) + 1 :]
         with self._store.exclusive(leftover.name):
@@ -507,7 +508,7 @@ class GarbageCollector:
         return self._leftover(folder, _FOUND, f"reserved for {reservation.reference}; {who} has ended")
 
     def _why_held(self, reservation: Reservation, changed_at: datetime | None) -> str | None:
-        """Why a reservation may be in use; None if it is not."""
+        """Why a reservation may be in use, or None."""
         alive = [holder for holder in reservation.living if holder.owner.is_of_this_machine()]
         if alive:
             return f"{', '.join(map(str, alive))} is publishing {reservation.reference}"
@@ -520,7 +521,7 @@ class GarbageCollector:
         return f"reserved for {reservation.reference} within the grace period"
 
     def _in_use(self, name: str) -> str | None:
-        """Why an object with no owner of its own may be in use: the reservation of a place around it."""
+        """Why an object without an owner may be in use: the reservation of an enclosing place."""
         for key in _parents(self._key(name)):
             held = self._reservations.get(key)
             if held is not None and (why := self._why_held(held, None)) is not None:
@@ -605,7 +606,7 @@ class GarbageCollector:
         return _FOUND, "the upload was never completed"
 
     def _look_again(self, leftover: Leftover) -> list[StoredEntry]:
-        """The files of a folder, which a process may have filled meanwhile; the name of a file is used only once."""
+        """The files of a folder, which a process may be filling; each name is used only once."""
         is_folder = leftover.kind != "upload"
         inside = list(self._store.scan(leftover.name)) if is_folder else []
         return inside or [

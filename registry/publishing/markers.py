@@ -1,8 +1,8 @@
-"""Marks locations in an object store, so that two catalogs never fill the same one, and frees them.
+"""Marks locations in an object store, so that two catalogs never fill the same location, and frees them.
 
-A marker is an object that names the catalog, the publisher and the content that is being put there. ``object_place``
+A marker is an object that names the catalog, the publisher and the content that is being uploaded. ``object_place``
 writes it before the first file and removes it after the row. ``clear_place`` (``registry reservation clear``) moves
-files aside that no run can finish.
+aside files that no run can finish.
 """
 
 from __future__ import annotations
@@ -49,14 +49,15 @@ def clear_place(
         store: the data directory, in an object store.
         catalog: the catalog, in which the version is not published.
         exactly: the version.
-        actor: who calls.
-        force: also move a complete version, and files of another catalog's publisher or of one that may still run.
+        actor: the actor, for the event log.
+        force: also move a complete version, and files of another catalog's publisher or of one that may still be
+            running.
         dry_run: only list the files.
 
     Raises:
         UsageError: the data directory is a local folder, which needs no reservations.
         ConflictError: the version is published; or ``force`` is needed.
-        ReservedError: a publisher that may still run puts files there.
+        ReservedError: a publisher that may still be running is uploading files there.
     """
     number = exactly.request.exact if exactly.request is not None else None
     if number is None:
@@ -67,7 +68,7 @@ def clear_place(
     final = store.child(location)
     if store.local_root is not None:
         raise UsageError(
-            f"{final.url} is on this machine, and reservations are for object stores",
+            f"{final.url} is on this machine, but reservations exist only in object stores",
             hint="Move or remove the folder yourself.",
         )
     _refuse_published(final, catalog, exactly, number)
@@ -102,7 +103,7 @@ def clear_place(
             if is_new:
                 final.remove(MARKER_FILE)
             raise ConflictError(
-                f"files were added to {final.url} meanwhile",
+                f"files were added to {final.url} in the meantime",
                 hint="Nothing was moved. Another catalog may have published it. To list the files: "
                 f"registry reservation clear {exactly} --dry-run",
             )
@@ -148,9 +149,9 @@ def require_unmarked(folder: Store, catalog: CatalogBackend, version: DatasetVer
 
 
 def remove_marker(folder: Store, catalog: CatalogBackend, version: DatasetVersion) -> None:
-    """After publishing files in place: remove the marker of the publisher that put them there and has died.
+    """After publishing files in place: remove the marker of the dead publisher that uploaded them.
 
-    The marker would keep other catalogs away forever. Warns if it cannot be removed.
+    Otherwise the marker would block other catalogs forever. Warns if it cannot be removed.
     """
     try:
         marker = read_marker(folder)
@@ -186,7 +187,7 @@ def write_marker(
 
 
 def read_marker(folder: Store) -> dict[str, Any] | None:
-    """Return the content of a location's marker; None without a marker, and an empty dict if it is not one of ours."""
+    """Return the content of a location's marker, None without a marker, or an empty dict for a foreign object."""
     try:
         content = json.loads(folder.read_bytes(MARKER_FILE, limit=_MAX_MARKER_BYTES))
     except NotStoredError:
@@ -216,7 +217,7 @@ def foreign_error(marker: Mapping[str, Any], exactly: Reference, folder: Store) 
     holder, catalog = (str(marker.get(key, "unknown"))[:300] for key in ("holder", "catalog"))
     place = folder_name(folder)
     return ReservedError(
-        f"the place of {exactly} is held for another catalog, {catalog}, by {holder}: {place}",
+        f"the place of {exactly} is reserved for another catalog, {catalog}, by {holder}: {place}",
         hint="Two catalogs share this store. Wait until that publisher has ended, then run the same command again. If "
         f"it has died, run it again with its own catalog, or free the place: "
         f"registry reservation clear {exactly} --force",
@@ -237,13 +238,13 @@ def is_promised(catalog: CatalogBackend, version: DatasetVersion) -> bool:
 def _refuse_published(final: Store, catalog: CatalogBackend, exactly: Reference, number: Version) -> None:
     if catalog.published_digest(exactly.name, exactly.config, number) is not None:
         raise ConflictError(
-            f"{exactly} is published: its files stay where they are",
+            f"{exactly} is published: its files are not moved",
             hint=f"To replace damaged files: registry build {exactly} --rebuild",
         )
     if others := catalog.published_at(final.url):
         raise ConflictError(
-            f"{others[0]} is published from {final.url}: its files stay where they are",
-            hint="It was imported in place. Raise your version, or publish to another data directory.",
+            f"{others[0]} is published from {final.url}: its files are not moved",
+            hint="It was imported in place. Raise your version number, or publish to another data directory.",
         )
 
 

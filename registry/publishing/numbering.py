@@ -1,4 +1,4 @@
-"""Publishes staged shards under the smallest number that their proof allows, for data that comes without a number.
+"""Publishes staged shards under the smallest number that their proof allows, for data without its own number.
 
     staged shards -> verified -> compared with the highest version -> number -> description written -> row
 
@@ -44,11 +44,11 @@ _MOST_RIVALS: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberWish:
-    """How a caller wants the number chosen; by default it is the smallest that the changes allow.
+    """How to choose the number; by default it is the smallest that the changes allow.
 
     Attributes:
-        bump: the part to raise, at least: ``patch``, ``minor`` or ``major``; None leaves it to the changes.
-        number: exactly this number; None leaves it to the changes.
+        bump: the part to raise at least: ``patch``, ``minor`` or ``major``. None lets the changes decide.
+        number: exactly this number. None lets the changes decide.
     """
 
     bump: ChangeLevel | None = None
@@ -57,8 +57,8 @@ class NumberWish:
     def __post_init__(self) -> None:
         if self.bump is not None and self.number is not None:
             raise UsageError(
-                "a number and a part to raise exclude each other",
-                hint=f"Give only one of them: {spell('bump')}, {spell('number')}.",
+                "a number and a part to raise cannot be combined",
+                hint=f"Pass only one of them: {spell('bump')}, {spell('number')}.",
                 details={},
             )
 
@@ -69,8 +69,8 @@ class NextNumber:
 
     Attributes:
         latest: the highest version that is published, or None.
-        changes: the changes since ``latest``; None if there is none.
-        number: the number to publish; None if ``latest`` has this content already.
+        changes: the changes since ``latest``; None if ``latest`` is None.
+        number: the number to publish; None if ``latest`` already has this content.
     """
 
     latest: DatasetVersion | None
@@ -80,7 +80,7 @@ class NextNumber:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextPreview:
-    """What ``publish_next`` did or would do: the number, and all changes since the highest version down to records."""
+    """The result of ``publish_next``, or of its dry run: the number, and all changes since the highest version."""
 
     next: NextNumber
     diff: VersionDiff | None
@@ -129,8 +129,8 @@ def choose_number(
     if wish.bump is not None and wish.bump < changes.level:
         told = "\n  ".join(change.text for change in changes.changes if change.level is changes.level)
         raise VersionTooSmallError(
-            f"{wish.bump.name} is too small a step from {latest.reference}: more has changed than it allows\n  {told}",
-            hint=f"Leave out {spell('bump')}, or write {spell('bump', changes.level.part)}.",
+            f"{wish.bump.name} is too small a step from {latest.reference}: the changes exceed it\n  {told}",
+            hint=f"Leave out {spell('bump')}, or pass {spell('bump', changes.level.part)}.",
             details={"base": str(latest.reference), "level": changes.level.part, "smallest": str(smallest)},
         )
     return NextNumber(latest=latest, changes=changes, number=chosen)  # publish_staged proves a number of the caller
@@ -164,7 +164,7 @@ def publish_next(
         ShardMismatchError: a shard on disk differs from what was written.
         VersionTooSmallError: ``wish`` names a part or a number that the changes do not allow.
         VersionExistsError: ``wish`` names a number that is published with other content.
-        ConflictError: other publishers took the number again and again, or the version's folder contains other data.
+        ConflictError: other publishers repeatedly took the number, or the version's folder contains other data.
     """
     report = target.patience.call(
         lambda: target.verify_written(staged.store, prepared.splits, shards, what=prepared.reference.dataset)

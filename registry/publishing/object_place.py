@@ -342,7 +342,7 @@ class ObjectPlace:
         if removed:
             who = ", ".join(map(str, self._before.holders)) if self._before else ""
             self.notes.append(
-                f"removed {counted(len(removed), 'file')} of other content that an earlier run left"
+                f"removed {counted(len(removed), 'file')} of other content that an earlier run left behind"
                 + (f": {who}" if who else "")
             )
         if aside:
@@ -366,9 +366,9 @@ class ObjectPlace:
         result = self._reservations.begin_cleaning(self.held, self.holder)
         if result is None:
             raise ReservedError(
-                f"{self._version.reference} is being published by others with the same records and other "
+                f"{self._version.reference} is being published by another process with the same records and other "
                 f"descriptions: {self._final.url}",
-                hint="Wait until they have ended, then run the same command again.",
+                hint="Wait until it has ended, then run the same command again.",
                 details={"location": self.held.location, "reference": self.held.reference},
             )
         return result
@@ -449,8 +449,8 @@ class ObjectPlace:
         is_shared = self._before is None and left == len(state.staged)
         if left and is_left and not is_shared and not self._is_published:
             self.notes.append(
-                f"finished what an earlier run left: {left} of {counted(len(state.staged), 'file')} "
-                f"{'was' if left == 1 else 'were'} in place"
+                f"finished an earlier run: {left} of {counted(len(state.staged), 'file')} "
+                f"{'was' if left == 1 else 'were'} already in place"
             )
 
     def _other_data(self, names: list[str]) -> ConflictError:
@@ -464,7 +464,7 @@ class ObjectPlace:
         if not is_theirs or digest_of(self._final, self._version.slicing) is None:
             data_dir = shlex.quote(folder_name(self._store))
             hint = (
-                "These files are not in this catalog. If they are in no other one, move them aside: "
+                "These files are not in this catalog. If no other catalog has them, move them aside: "
                 f"registry reservation clear {self._version.reference} --data-dir {data_dir}"
             )
         listing = "".join(f"\n  {name}" for name in names[:10])

@@ -2,9 +2,9 @@
 
     Outside of each run of records (registry.features.limits) -> ValuesOutside of each split and feature
 
-Who declared the schema decides what follows: ``registry add`` refuses such values, whether it encodes records or reads
-them in place. An import or a prepared folder has a schema that others declared, so it is published with a warning.
-``verify --deep`` reports them: the files are as they were published.
+The author of the schema decides the consequence: ``registry add`` refuses such values, whether it encodes records or
+reads them in place. An import or a prepared folder has a schema that others declared, so it is published with a
+warning. ``verify --deep`` only reports them, because the files are unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ValuesOutside:
 
     Attributes:
         feature: the path of the feature.
-        limits: what the feature allows, e.g. ``in 0..2, or -1 for no label``.
+        limits: the values that the feature allows, e.g. ``in 0..2, or -1 for no label``.
         split: the name of the split.
         num_records: the number of records with such a value.
         num_examples: the number of records of the split.
@@ -88,7 +88,7 @@ def refuse_outside(faults: Sequence[ValuesOutside], *, command: str | None) -> N
 
     Args:
         faults: the values.
-        command: the command that publishes the same files with a warning; None if there is none.
+        command: the command that publishes the same files with a warning, or None.
     """
     if not faults:
         return
@@ -97,7 +97,7 @@ def refuse_outside(faults: Sequence[ValuesOutside], *, command: str | None) -> N
     hint = (
         "Correct the schema, or write the files again."
         if command is None
-        else f"Write the files again. To publish them as they are, with a warning: {command}"
+        else f"Write the files again. To publish them unchanged, with a warning: {command}"
     )
     bad: list[dict[str, Any]] = [
         {"file": fault.filename, "record": fault.record, "reason": f"feature {fault.feature!r} has {fault.value}"}

@@ -2,8 +2,9 @@
 
     step -> a fault that may pass -> pause -> the same step again -> ... -> result, or the last fault
 
-A server that restarts or fails over is away for seconds to minutes. Each step of a publication that comes after the
-work (proof, reservation, upload, row) can be repeated: what an attempt before it did is found. Refusals end at once.
+A server that restarts or fails over is unavailable for seconds to minutes. Each step of a publication after the work
+(proof, reservation, upload, row) can be repeated, because it detects the results of earlier attempts. Refusals are not
+repeated.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ _REMIND_SECONDS: Final = 60.0
 
 
 class Patience:
-    """Repeats steps whose database or store is away.
+    """Repeats steps whose database or store does not answer.
 
     Attributes:
-        seconds: how long an outage may last; 0 does not wait.
-        away: the fault of the step that is being repeated, or that was given up; None if the last step succeeded.
-        notes: the outages that have passed, for people.
+        seconds: the maximum length of an outage; 0 does not wait.
+        away: the fault of the step that is being repeated or was given up; None if the last step succeeded.
+        notes: the outages that have ended, for people.
     """
 
     def __init__(self, seconds: float = 0.0, progress: ProgressCallback | None = None) -> None:
@@ -60,15 +61,15 @@ class Patience:
             raise malformed_setting(VARIABLE, text, "seconds or a duration", hint=hint) from None
 
     def take_notes(self) -> list[str]:
-        """Return the notes, and forget them: each belongs to one publication."""
+        """Return the notes, and clear them: each belongs to one publication."""
         notes, self.notes = self.notes, []
         return notes
 
     def call(self, step: Callable[[], T]) -> T:
-        """Return what ``step`` returns, and repeat it while the database or the store is away.
+        """Return the result of ``step``, repeating it while the database or the store does not answer.
 
         Raises:
-            CatalogUnavailableError, StorageUnavailableError: it was away for ``seconds``.
+            CatalogUnavailableError, StorageUnavailableError: the outage lasted longer than ``seconds``.
         """
         begun: float | None = None
         pause = _FIRST_PAUSE_SECONDS

@@ -1,4 +1,4 @@
-"""Moves a staged folder to its final place without losing or mixing in files of others.
+"""Moves a staged folder to its final place without losing other files or mixing with them.
 
 On a local disk this is one rename, while the parent folder is locked. An object store has neither renames nor locks:
 there, files are uploaded one by one under a reservation (``object_place``). ``publish`` writes the row in the block.
@@ -44,7 +44,7 @@ class Placement:
     Attributes:
         held: the reservation, which ends with the row; None on local disks.
         entity_tags: the ETag of each shard whose bytes are known to be the expected ones, by file name.
-        notes: what was found there, for people.
+        notes: facts about the place, for people.
     """
 
     held: tuple[Reservation, Holder] | None = None
@@ -67,7 +67,7 @@ def place_folder(
 ) -> Iterator[Placement]:
     """Put a staged folder at the location of ``version``, and hold the location during the block, which writes the row.
 
-    If the block ends with a final refusal, the files are removed again, unless others need them.
+    If the block ends with a final refusal, the files are removed again, unless another publisher needs them.
 
     Args:
         staged: the folder.
@@ -127,12 +127,12 @@ def _require_published_names(store: Store, catalog: CatalogBackend, version: Dat
         return False
     if place != version.location:
         raise ConflictError(
-            f"{version.reference} is published with its files in {store.locate(place)}, and those are damaged",
-            hint="Put files with the published names there, or publish them under the name that the dataset had then.",
+            f"{version.reference} is published with its files in {store.locate(place)}, which are damaged",
+            hint="Put files with the published names there, or publish them under the dataset's former name.",
             details={"folder": store.locate(place)},
         )
     raise ConflictError(
-        f"{version.reference} is published with files of other names, and those are damaged: expected "
+        f"{version.reference} is published with files of other names, which are damaged: expected "
         f"{other[0].filename(0)}, found {ours[other[0].name]}",
         hint="Rename the files to the published names, then publish again.",
         details={"folder": store.locate(place), "expected": other[0].filename(0)},

@@ -1,7 +1,7 @@
-"""Proves a version number against the versions right below and right above it.
+"""Proves a version number against the next lower and the next higher version.
 
 The step between two numbers is compared with the changes that ``compare_versions`` finds. A step that is too small is
-refused; one that is larger than needed is noted. Withdrawn versions count too, because someone may have read them.
+refused; a step that is larger than needed is noted. Withdrawn versions count too, because they may have been read.
 ``diff_versions`` shows the same changes down to the record. ``publish`` calls this before it writes the row.
 """
 
@@ -60,7 +60,7 @@ class Step:
 
     @property
     def is_too_small(self) -> bool:
-        """Whether more has changed than the numbers allow."""
+        """Whether the changes exceed what the numbers allow."""
         return self.changes.level > self.says
 
 
@@ -70,10 +70,10 @@ class Proof:
 
     Attributes:
         version: the version to publish.
-        lower: the step from the version right below; None for the first version.
-        higher: the step to the version right above; None if that has another MAJOR or does not exist.
-        neighbours: the numbers right below and above, with any MAJOR.
-        is_smallest_taken: whether ``smallest`` is used already.
+        lower: the step from the next lower version; None for the first version.
+        higher: the step to the next higher version; None if that has another MAJOR or does not exist.
+        neighbours: the next lower and higher numbers, with any MAJOR.
+        is_smallest_taken: whether ``smallest`` is already used.
     """
 
     version: DatasetVersion
@@ -102,9 +102,9 @@ class Proof:
         is_larger = self.smallest not in (None, self.version.version)
         if changes.level is ChangeLevel.MAJOR:
             because = f"MAJOR because: {_reasons(changes, records)}"
-            return f"{because} ({self.smallest} would do)" if is_larger else because
+            return f"{because} ({self.smallest} would be enough)" if is_larger else because
         summary = f"{_SUMMARY[changes.level]} {changes.old}"
-        return f"{summary}: {self.smallest} would do" if is_larger else summary
+        return f"{summary}: {self.smallest} would be enough" if is_larger else summary
 
     def refusal(self, first: str = "") -> VersionTooSmallError:
         """The error for a refused number; ``first`` describes the first record that differs."""
@@ -116,7 +116,7 @@ class Proof:
         lines = heaviest[:_MOST_TOLD]
         lines += [f"and {len(heaviest) - _MOST_TOLD} more"] if len(heaviest) > _MOST_TOLD else []
         lines += [first] if first else []
-        may = f"more {'has' if is_lower else 'would have'} changed than a {step.says.name} version allows"
+        may = f"the changes {'exceed' if is_lower else 'would exceed'} a {step.says.name} version"
         where = f"since {changes.old} {may}" if is_lower else f"in {changes.new} {may}"
         if not is_lower:
             hint = f"Use a number above {step.new.version}, or another MAJOR number."
@@ -124,7 +124,7 @@ class Proof:
             hint = f"No number is left after {step.old.version}. Publish it under another dataset name."
         else:
             hint = f"The smallest number that may follow {step.old.version} is {self.smallest}."
-            hint += " It is used already: raise the highest version." if self.is_smallest_taken else ""
+            hint += " It is already used: raise the highest version." if self.is_smallest_taken else ""
         return VersionTooSmallError(
             "\n  ".join([f"{self.version.reference} is too small a number: {where}", *lines]),
             hint=hint,
@@ -261,7 +261,7 @@ class VersionDiff:
         """The differences in lines for people: changes, then records."""
         changes = self.changes
         if not changes.changes:
-            return (f"{changes.old} and {changes.new} have the very same content",)
+            return (f"{changes.old} and {changes.new} have the same content",)
         lines = [f"{changes.old} -> {changes.new}: {changes.level.name}"]
         lines += [f"  {change.level.name:<5}  {change.text}" for change in changes.changes]
         for diff in self.records:
@@ -312,9 +312,9 @@ def diff_few(
     show: int,
     most_bytes: int = _MOST_COMPARED_BYTES,
 ) -> VersionDiff:
-    """``diff_files`` while a version is published or shown: only if few records may differ, so that it takes no time.
+    """``diff_files`` for publishing and showing a version: runs only if few records may differ, so that it is fast.
 
-    ``most_bytes`` of each version are compared at most; how many records are compared and decoded is in proportion.
+    At most ``most_bytes`` of each version are compared; the limits of compared and decoded records are in proportion.
     """
     whole_number(show, "show", least=0)
     num_records, num_bytes = [0, 0], [0, 0]

@@ -127,7 +127,7 @@ class Preview:
 
     @property
     def refusal(self) -> VersionTooSmallError | None:
-        """Why the number would be refused; None if it is allowed, or the same content is published already."""
+        """Why the number would be refused, or None if it is allowed or the same content is already published."""
         return None if self.is_published or self.proof.refused is None else self.proof.refusal()
 
 
@@ -142,7 +142,7 @@ class Target:
             the record alone.
         promote: make the version canonical. None: do so if it is at least as high as the canonical version, which is
             not protected.
-        actor: who publishes.
+        actor: the publisher, for the event log.
         default_config: make its config the default config.
         processes: the number of processes that compute fingerprints. None: decide by size.
         slicing: the rule of its split expressions.
@@ -153,11 +153,12 @@ class Target:
             not proved, values are not checked, and fingerprints are computed later.
         indexes: records which files were hashed, so that readers on this machine need not hash them again.
         advance: called with the number of records done since the last call.
-        patience: repeats what comes after the work while the catalog or the store is away. The default does not wait.
+        patience: repeats the steps after the work while the catalog or the store does not answer. The default does not
+            wait.
         progress: called with a ``Progress`` while shards are uploaded to an object store.
-        producer: what made the version, for the event of the publication.
-        name_use: where its name comes from, if the catalog checks that ``producer`` may continue the dataset.
-        description: what people say about it, beside its folder.
+        producer: the producer of the version, for the event of the publication.
+        name_use: the origin of its name, if the catalog checks that ``producer`` may continue the dataset.
+        description: metadata that people gave, independent of its folder.
     """
 
     store: Store
@@ -183,7 +184,8 @@ class Target:
         """The record of the data directory for the row of a new ``version``; None if its files are elsewhere.
 
         Raises:
-            DataDirectoryMissingError, OtherDataDirectoryError: the row would name a place that others do not look at.
+            DataDirectoryMissingError, OtherDataDirectoryError: the row would name a place that other clients do not
+                use.
         """
         if self.data_dir is None or is_absolute(version.location):
             return None
@@ -199,7 +201,7 @@ class Target:
     ) -> Publication:
         """Publish the version in the catalog with these options, and return the result.
 
-        ``has_row`` says that the same content was published before, which needs no record of the data directory.
+        ``has_row`` means that the same content was published before, which needs no record of the data directory.
         """
         while True:
             data_dir = None if has_row else self.patience.call(partial(self.data_dir_of, version))
@@ -282,9 +284,9 @@ def publish_staged(
     Raises:
         ShardMismatchError: a shard on disk differs from what was written.
         VersionExistsError: the number is published with other content.
-        VersionTooSmallError: the number is too small for the changes since the version below.
-        ReservedError: another publisher holds the version's place in the object store.
-        OtherSourceError: the dataset comes from elsewhere.
+        VersionTooSmallError: the number is too small for the changes since the next lower version.
+        ReservedError: another publisher has reserved the version's place in the object store.
+        OtherSourceError: the dataset comes from another source.
         ConflictError: the version's folder contains other data that is not in the catalog.
     """
     patience = target.patience
@@ -354,8 +356,8 @@ def publish_folder(
         ReferenceSyntaxError: the dataset's name is invalid for a new dataset.
         ShardMismatchError: shards contradict ``dataset_info.json``; each is named. Or a shard changed meanwhile.
         VersionExistsError: the number is published with other content.
-        VersionTooSmallError: the number is too small for the changes since the version below.
-        ReservedError: another publisher holds the version's place in the object store.
+        VersionTooSmallError: the number is too small for the changes since the next lower version.
+        ReservedError: another publisher has reserved the version's place in the object store.
         ConflictError: the version's folder contains other data that is not in the catalog.
     """
     patience = target.patience
@@ -381,8 +383,8 @@ def publish_folder(
     tagged = tag_shards(version.splits, candidate.report.shards, tags)
     if stamp_shards(source, prepared) != stamp:  # then hashes and fingerprints may belong to different records
         raise ShardMismatchError(
-            f"{source.url}: a shard was changed while the folder was published",
-            hint="Nothing was published. Try again when no program writes to the folder.",
+            f"{source.url}: a shard was changed during the publication",
+            hint="Nothing was published. Try again when no program is writing to the folder.",
             details={"folder": source.url},
         )
     unreserved = None
@@ -412,8 +414,8 @@ def _put_at_home(candidate: Candidate) -> tuple[dict[Attachment, bytes], list[st
     except StorageError as error:
         kinds = ", ".join(sorted({attachment.kind for attachment in contents}))
         return {}, [
-            f"its {kinds} were not attached, as its folder cannot be written: {error.message}; to attach them from "
-            f"where it can be written: registry stats {candidate.version.reference} --compute"
+            f"its {kinds} were not attached, because its folder cannot be written: {error.message}; to attach them "
+            f"from a machine that can write it: registry stats {candidate.version.reference} --compute"
         ]
     return contents, []
 
@@ -437,13 +439,13 @@ def _note_changed_files(
             for shard in catalog.shards.between(other, split.name, 0, split.num_shards)
         ):
             notes.append(
-                f"{reference} was published from the same files, which have changed since: it can no longer be read"
+                f"{reference} was published from the same files, which have changed since, so it can no longer be read"
             )
     return notes
 
 
 def preview_folder(source: Store, target: Target, *, show: int = 5) -> Preview:
-    """Return what ``publish_folder`` would do, and all changes since the version below. Writes nothing.
+    """Return the effect of ``publish_folder``, and all changes since the next lower version. Writes nothing.
 
     At most ``show`` differing records of each split are described.
 
@@ -475,7 +477,7 @@ def _measure(source: Store, prepared: PreparedDataset, target: Target) -> Candid
     check_file_format(prepared.file_format, source.url)
     if not prepared.splits:
         raise PreparedFormatError(
-            f"{source.url}: dataset_info.json names no split",
+            f"{source.url}: dataset_info.json lists no splits",
             hint="There is nothing to publish. Prepare the dataset again.",
             details={"key": "splits"},
         )
@@ -514,7 +516,8 @@ class Candidate:
     """A verified version that has no row yet.
 
     Attributes:
-        files: its files, which are read to prove its number, also again if adjacent versions are published meanwhile.
+        files: its files, which are read to prove its number, and again if adjacent versions are published in the
+            meantime.
         folded: what the folds of a publication computed; nothing if nothing has to be proved.
         proof: the latest proof.
         outside: the values that a feature does not allow, if the records were read.
@@ -614,9 +617,9 @@ class Candidate:
 
 
 def note_metadata(published: DatasetVersion, metadata: DatasetMetadata) -> tuple[str, ...]:
-    """What to do if the same content comes with other ``metadata`` than was published.
+    """A note on what to do if the same content comes with other ``metadata`` than was published.
 
-    What people said of the published version decides, unless they say something else now.
+    Metadata that people gave for the published version takes precedence, unless they give other metadata now.
     """
     other = {
         name: value
@@ -647,7 +650,7 @@ def tell_default_config(version: DatasetVersion, target: Target) -> None:
             write_default_config(target.store, version.name, version.config)
         except StorageError as error:  # the row is written: the version is published
             warn(
-                f"{version.reference} is published, and TFDS will not find its default config: {error.message}; "
+                f"{version.reference} is published, but TFDS will not find its default config: {error.message}; "
                 "publish it again to write that file"
             )
 

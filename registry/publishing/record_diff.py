@@ -65,11 +65,11 @@ class RecordChange:
         named = "" if self.key is None else f" with {self.key[0]} {self.key[1]}"
         match self.kind:
             case "removed":
-                return f"record {self.old}{named} is gone{self._listed_values()}"
+                return f"record {self.old}{named} was removed{self._listed_values()}"
             case "added":
                 return f"record {self.new}{named} is new{self._listed_values()}"
             case "moved":
-                return f"record {self.old}{named} is record {self.new} now"
+                return f"record {self.old}{named} is now record {self.new}"
             case _:
                 was = "" if self.old == self.new else f" (was {self.old})"
                 return f"record {self.new}{named}{was}: {'; '.join(self.sentences)}"
@@ -127,7 +127,7 @@ class RecordDiff:
         return {**numbers, "first": [record.to_json() for record in self.first]}
 
     def __str__(self) -> str:
-        """What differs in few words: ``2 records added, 1 changed``."""
+        """The differences in few words: ``2 records added, 1 changed``."""
         counts = {"added": self.added, "removed": self.removed, "changed": self.changed, "moved": self.moved}
         words = [f"{number:,} {word}" for word, number in counts.items() if number]
         if not words:

@@ -2,10 +2,10 @@
 
     event "begun"  ->  descriptions, attachments, shards at each place  ->  event "ended"
 
-The descriptions go first, so that nobody takes the rest for a version. A process that is killed leaves a removal that
-has begun; the same call, or ``registry gc``, ends it. Only files that the catalog records are removed, by their names,
-from the folders of the version, and the descriptions in the folder that the registry wrote; links are not followed. All
-other files are left, and named.
+The descriptions are removed first, so that the remaining files are not mistaken for a version. If the process is
+killed, the same call, or ``registry gc``, finishes the removal. Only files that the catalog records are removed, by
+their names, from the folders of the version, and the descriptions in the folder that the registry wrote. Links are not
+followed. All other files are reported but not removed.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ class ClearedPlace:
     Attributes:
         place: its path or URL.
         num_files, num_bytes: the files that were removed; in a dry run, those that would be.
-        left: the names of files that were left, at most 100: the catalog does not record them, or they are links.
-        why_left: why nothing is removed there; else ``""``.
-        error: why it could not be cleared; the same call tries again.
+        left: the names of files that were not removed, at most 100: the catalog does not record them, or they are
+            links.
+        why_left: why nothing is removed there, or ``""``.
+        error: why the place could not be cleared; the same call tries again.
     """
 
     place: str
@@ -63,9 +64,9 @@ class RemovalReport:
     """The result of ``Catalog.remove``.
 
     Attributes:
-        removal: how far the removal is, and when it is due.
+        removal: the state of the removal, and when it is due.
         places: the places that were cleared; empty if the removal is only planned.
-        is_dry_run: nothing was changed.
+        is_dry_run: whether this was a dry run, which changes nothing.
     """
 
     removal: Removal
@@ -82,11 +83,11 @@ class RemovalReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """Which dropped versions lose their files without a request for each: a policy that ``gc`` applies.
+    """A policy of ``gc``: which dropped versions lose their files without a request for each.
 
     Attributes:
         after: how long after its drop a version keeps its files.
-        datasets: patterns of the datasets that it is about, as those of an access token.
+        datasets: patterns of the datasets to which it applies, as for an access token.
         uses: references in use, such as pins: these versions keep their files.
     """
 
@@ -102,7 +103,7 @@ class Remover:
     Attributes:
         catalog: the catalog.
         data: the data directory that it records.
-        actor: who removes.
+        actor: the actor, for the event log.
         cache: the cache of this machine's user.
         retention: the policy for dropped versions; None removes only what somebody has requested.
     """
@@ -186,7 +187,7 @@ class Remover:
                 due = "" if report.removal.due is None else describe_moment(report.removal.due.replace(microsecond=0))
                 outcome, why = GarbageOutcome.KEPT, f"they are kept until {due}"
                 if self.catalog.configs.protection(size.name, size.config) is not None:
-                    why = "it is protected; registry remove removes them all the same"
+                    why = "it is protected; registry remove removes them nevertheless"
                 elif report.removal.step is not RemovalStep.PLANNED:
                     outcome, why, places = GarbageOutcome.FOUND, f"they were kept until {due}", report.places
             except ConflictError as error:
@@ -222,7 +223,7 @@ class Remover:
         if sharing and not (force or removal.force):
             raise ConflictError(
                 f"the files of {removal.reference} are in use by {', '.join(map(str, sharing[:_SHOWN]))}",
-                hint=f"Drop and remove that, too, or remove the files all the same with {spell('force', True)}.",
+                hint=f"Also drop and remove that version, or remove the files anyway with {spell('force', True)}.",
                 details={"versions": [str(reference) for reference in sharing]},
             )
         return around
@@ -286,11 +287,11 @@ class _Task:
             store = open_location(self.data, location)
             root = store.local_root
             if isinstance(store, ServiceStore) and not why_left:  # files of dropped versions are not there for clients
-                reason = "a service removes no files; registry gc with the database of the catalog does"
+                reason = "a service does not remove files; run registry gc with the database of the catalog"
                 raise StorageError(f"{place} cannot be cleared: {reason}")
             problem = "" if why_left else self._problem_of(store, place if is_ours else location)
             if problem and not self.is_forced:
-                hint = f"If its files are gone or may stay, go on with {spell('force', True)}."
+                hint = f"If its files are gone or may remain, continue with {spell('force', True)}."
                 raise StorageError(f"{place} cannot be cleared: {problem}", hint=hint)
             if why_left or problem:
                 return ClearedPlace(place=place, why_left=why_left or problem)

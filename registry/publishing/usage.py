@@ -239,7 +239,7 @@ def find_neighbours(
     """
     sizes = [version for version in backend.sizes() if version.reference not in without]
     if all(version.reference != reference for version in sizes):
-        raise ConflictError(f"{reference} was renamed meanwhile", hint="Try again.")
+        raise ConflictError(f"{reference} was renamed in the meantime", hint="Try again.")
     sharing: set[Reference] = set()
     around: set[str] = set()
     for group in _group(backend, data, sizes, of=reference):

@@ -62,7 +62,7 @@ class ShardFault:
 class VerifyReport:
     """The result of a verification: ``shards`` are the sound shards by split, ``faults`` describe the others.
 
-    ``recovery`` says what to do if files of another publication are among its own, or attachments are damaged.
+    ``recovery`` says what to do if files of another publication are among its own, or if attachments are damaged.
     ``outside`` lists values that a feature does not allow, if records were decoded. They are not faults: the files are
     as they were published.
     The walk ends after 1,000 faults. ``is_whole`` is then False, and the other shards were not checked.
@@ -101,8 +101,8 @@ class VerifyReport:
         def named(fault: ShardFault) -> ShardFault:
             if fault.foreign_sha256 is None or (fault.is_foreign_if_known and fault.foreign_sha256 not in known):
                 return fault
-            origin = known.get(fault.foreign_sha256, "changed since, or of a publication that is not known here")
-            problem = f"{fault.problem}; the file is intact, but it is a different one: {origin}"
+            origin = known.get(fault.foreign_sha256, "changed since, or from an unknown publication")
+            problem = f"{fault.problem}; the file is intact, but is another file: {origin}"
             return replace(fault, code=ForeignShardError.code, problem=problem)
 
         faults = tuple(map(named, self.faults))

@@ -87,7 +87,7 @@ class VerifyState:
         now = datetime.now(UTC)
         moment = None if since is None else read_since(since, now=now)
         if moment is not None and path is None:
-            raise UsageError("since needs a state", hint="Pass state=PATH, a file that remembers what was verified.")
+            raise UsageError("since needs a state", hint="Pass state=PATH, a file that records verified versions.")
         self._path = None if path is None else expand_home(path).absolute()
         if self._path is None:
             return
@@ -98,7 +98,7 @@ class VerifyState:
         self._since = min((at for at in (moment, continues) if at is not None), default=None)
         if continues is not None:
             text = f"continues the run of {describe_moment(continues.replace(microsecond=0))}; "
-            warn(f"{text}to begin anew: {spell('restart', True)}", ContinuedRunWarning)
+            warn(f"{text}to start over: {spell('restart', True)}", ContinuedRunWarning)
         lines = [*self._lines.values(), {"begin": (continues or now).isoformat()}]
         store = open_store(self._path.parent)
         with store.create(self._path.name, overwrite=True) as file:

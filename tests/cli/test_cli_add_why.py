@@ -115,7 +115,7 @@ def test_another_order_is_not_called_other_values(run: Run, catalog: registry.Ca
     numbers[0] = -1
     write("changed", numbers)
     changed = run("changed", "--as", "figures", "--in-place")
-    assert changed[1].startswith("  MAJOR  split train holds other values of kind, number, price, the first of them in")
+    assert changed[1].startswith("  MAJOR  split train has other values of kind, number, price, the first of them in")
 
 
 def test_values_of_rows_are_short_and_printable(catalog: registry.Catalog) -> None:
@@ -230,7 +230,7 @@ def test_records_are_not_decoded_by_the_thousand_while_they_are_published(
     catalog.add(rows, "x", key="id")
     for changed, words in (
         (3, "MAJOR because: 3 records changed"),
-        (4, "MAJOR because: split train holds other values of price"),
+        (4, "MAJOR because: split train has other values of price"),
     ):
         rows = [{**row, "price": row["price"] + (row["id"] < changed)} for row in rows]
         report = catalog.add(rows, "x")

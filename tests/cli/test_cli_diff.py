@@ -57,7 +57,7 @@ def test_an_added_feature_is_a_minor(published: Cli, workspace: Path) -> None:
     refused = published("publish", str(prepare(workspace / "patch", "1.0.1", splits, features=TAMED)))
     assert refused.code == 5
     assert refused.err == (
-        "error: animals:1.0.1 is too small a number: since animals:1.0.0 more has changed than a PATCH version allows\n"
+        "error: animals:1.0.1 is too small a number: since animals:1.0.0 the changes exceed a PATCH version\n"
         "  feature tame is new (Tensor bool)\n"
         "hint: The smallest number that may follow 1.0.0 is 1.1.0.\n"
     )
@@ -95,7 +95,7 @@ def test_a_number_between_two_others_is_held_against_both(published: Cli, worksp
     assert refused.code == 5
     assert refused.err == (
         "error: animals:1.1.0 is too small a number: "
-        "in animals:1.2.0 more would have changed than a MINOR version allows\n"
+        "in animals:1.2.0 the changes would exceed a MINOR version\n"
         "  feature tame is gone (Tensor bool)\n"
         "hint: Use a number above 1.2.0, or another MAJOR number.\n"
     )
@@ -153,7 +153,7 @@ def test_diff_as_json_holds_changes_and_records(published: Cli, workspace: Path)
 
 def test_diff_of_one_version_says_so(published: Cli) -> None:
     assert published("diff", "animals", "animals:1.*").out == (
-        "animals:1.0.0 and animals:1.0.0 have the very same content\n"
+        "animals:1.0.0 and animals:1.0.0 have the same content\n"
     )
 
 
@@ -170,7 +170,7 @@ def test_without_its_files_a_diff_shows_the_blocks(published: Cli, workspace: Pa
     assert ran.code == 0
     assert ran.out == (
         "animals:1.0.0 -> animals:2.0.0: MAJOR\n"
-        "  MAJOR  split train holds other values of age, the first of them in records 1024..2048\n"
+        "  MAJOR  split train has other values of age, the first of them in records 1024..2048\n"
         "  PATCH  split train has 1 shard, had 8 shards\n"
         "  PATCH  split test has 1 shard, had 8 shards\n"
         "smallest number after animals:1.0.0: 2.0.0\n"
@@ -181,9 +181,9 @@ def test_without_its_files_a_diff_shows_the_blocks(published: Cli, workspace: Pa
     assert str(shard) in data["data"]["unread"]
     refused = published("publish", str(prepare(workspace / "third", "1.0.1", changed)))
     assert refused.err == (
-        "error: animals:1.0.1 is too small a number: since animals:1.0.0 more has changed than a PATCH version allows\n"
-        "  split train holds other values of age, the first of them in records 1024..2048\n"
-        "hint: The smallest number that may follow 1.0.0 is 2.0.0. It is used already: raise the highest version.\n"
+        "error: animals:1.0.1 is too small a number: since animals:1.0.0 the changes exceed a PATCH version\n"
+        "  split train has other values of age, the first of them in records 1024..2048\n"
+        "hint: The smallest number that may follow 1.0.0 is 2.0.0. It is already used: raise the highest version.\n"
     )
 
 

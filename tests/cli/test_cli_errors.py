@@ -96,6 +96,6 @@ def test_a_dataset_without_splits_is_not_published(digits: Cli, workspace: Path)
     ran = digits("publish", str(folder))
     assert ran.code == 1
     assert ran.err == (
-        f"error: file://{folder}: dataset_info.json names no split\n"
+        f"error: file://{folder}: dataset_info.json lists no splits\n"
         "hint: There is nothing to publish. Prepare the dataset again.\n"
     )

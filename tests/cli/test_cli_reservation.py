@@ -77,7 +77,7 @@ def test_a_folder_of_this_machine_is_not_cleared(empty: Cli, tmp_path: Path) -> 
     ran = empty("reservation", "clear", "mnist:1.0.0")
     assert ran.code == 2
     assert (
-        "is on this machine, and reservations are for object stores\nhint: Move or remove the folder yourself.\n"
+        "is on this machine, but reservations exist only in object stores\nhint: Move or remove the folder yourself.\n"
         in ran.err
     )
 

@@ -114,7 +114,7 @@ def test_an_interrupted_run_is_continued(numbers: Cli, workspace: Path) -> None:
     report.write_text(json.dumps({"schema": "registry.verify.report/1", "data": {"is_complete": False}}))
     ran = numbers("verify", "--all", "--report", str(report))  # it replaces the report of the interrupted run
     assert ran.code == 0
-    assert re.fullmatch(r"note: continues the run of .* UTC; to begin anew: --restart\n", ran.err)
+    assert re.fullmatch(r"note: continues the run of .* UTC; to start over: --restart\n", ran.err)
     lines = ran.out.splitlines()
     assert re.fullmatch(r"numbers:2\.0\.0: skipped, as published on \d{4}-\d\d-\d\d \d\d:\d\d UTC", lines[0])
     assert lines[4].startswith("words/de:2.0.0: 1 of 1 shards and 1 attachment are as published")

@@ -86,8 +86,8 @@ def test_a_withdrawn_version_is_compared_with_and_followed(catalog: registry.Cat
         ({"bump": "minor"}, VersionTooSmallError, "MINOR is too small a step from x:2.0.0"),
         ({"number": "2.0.0"}, VersionExistsError, "x:2.0.0 is published with other content"),
         ({"number": "1.0.0"}, VersionExistsError, "x:1.0.0 is published with other content"),
-        ({"number": "1.7.0"}, VersionTooSmallError, "x:1.7.0 is too small a number: since x:1.0.0 more has changed"),
-        ({"number": "2.0.1"}, VersionTooSmallError, "x:2.0.1 is too small a number: since x:2.0.0 more has changed"),
+        ({"number": "1.7.0"}, VersionTooSmallError, "x:1.7.0 is too small a number: since x:1.0.0 the changes exceed"),
+        ({"number": "2.0.1"}, VersionTooSmallError, "x:2.0.1 is too small a number: since x:2.0.0 the changes exceed"),
     ],
 )
 def test_numbers_and_parts_that_the_changes_do_not_allow_are_refused(

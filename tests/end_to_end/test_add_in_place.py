@@ -101,7 +101,7 @@ def test_the_schema_describes_files_that_stay_and_the_proof_numbers_them(
     assert (str(report.reference), report.outcome) == ("pets:2.0.0", "published")
     assert report.publication is not None
     assert report.publication.notes == tuple(
-        f"pets:{one} was published from the same files, which have changed since: it can no longer be read"
+        f"pets:{one} was published from the same files, which have changed since, so it can no longer be read"
         for one in ("1.0.0", "1.1.0")
     )
 

@@ -98,7 +98,7 @@ def test_a_read_only_folder_of_the_data_directory_is_published_without_documents
         publication = catalog.publish(home)
         assert publication.newly
         [note] = publication.notes
-        assert note.startswith("its counts were not attached, as its folder cannot be written: ")
+        assert note.startswith("its counts were not attached, because its folder cannot be written: ")
         assert note.endswith("registry stats animals:1.0.0 --compute")
         assert catalog.dataset("animals").attachments == ()
 

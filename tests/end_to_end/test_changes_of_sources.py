@@ -172,7 +172,7 @@ def outcome(catalog: registry.Catalog, folder: Path, kind: str, change: str) -> 
 
 
 # By change: the outcome for tables, and for kinds in which it is another one. None: the kind has no such change.
-VALUES = "2.0.0: split train holds other values of"
+VALUES = "2.0.0: split train has other values of"
 OUTCOMES: dict[str, tuple[str, dict[str, str | None]]] = {
     "a value": (
         f"{VALUES} id, label, x",  # the keys are the content, so another value moves its record
@@ -183,8 +183,8 @@ OUTCOMES: dict[str, tuple[str, dict[str, str | None]]] = {
     "a class": (
         f"{VALUES} id, label, x",
         {
-            "images": "2.0.0: label has 3 classes, had 2 (new: 'class2'); split train holds other values of image",
-            "text": "2.0.0: label has 3 classes, had 2 (new: 'class2'); split train holds other values of text",
+            "images": "2.0.0: label has 3 classes, had 2 (new: 'class2'); split train has other values of image",
+            "text": "2.0.0: label has 3 classes, had 2 (new: 'class2'); split train has other values of text",
             "webdataset": f"{VALUES} label",
         },
     ),

@@ -199,8 +199,8 @@ def test_each_command_prints_over_http_what_it_prints_with_the_database(
     for line in ("remove numbers:1.1.0 --now", "remove numbers:1.1.0 --now --force"):
         assert ran(far, line)[:2] == (
             1,
-            "not cleared: DATA/numbers/1.1.0 cannot be cleared: a service removes no files; registry gc with the "
-            "database of the catalog does\n"
+            "not cleared: DATA/numbers/1.1.0 cannot be cleared: a service does not remove files; run registry "
+            "gc with the database of the catalog\n"
             "numbers:1.1.0 is not removed everywhere. To continue: registry remove numbers:1.1.0\n",
         )
     assert (far.folder / "datasets/numbers/1.1.0").is_dir()

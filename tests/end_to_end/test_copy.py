@@ -335,7 +335,7 @@ def test_other_files_that_differ_in_a_folder_that_is_in_place_are_named(source: 
     (there / "LICENSE").write_text("paid")
     with registry.connect(tmp_path / "other.db", data_dir=tmp_path / "other-data") as other:
         (copied,) = source.copy("animals:2.0.0", other)
-    assert copied.notes == ("other files of its folder are missing or differ there, and were left alone: LICENSE",)
+    assert copied.notes == ("other files of its folder are missing or differ there, and were not changed: LICENSE",)
     assert (there / "LICENSE").read_text() == "paid"
 
 
@@ -505,7 +505,7 @@ def test_an_object_is_sent_once_and_what_is_there_is_not_sent_again(
         again = {one.key.rpartition("/")[2] for one in fault_proxy.requests if one.method == "PUT"}
         assert NAMES[2] in again
         assert again & sent == {MARKER_FILE}
-        assert [one for one in copied.notes if one.startswith("finished what an earlier run left")]
+        assert [one for one in copied.notes if one.startswith("finished an earlier run")]
 
 
 def test_versions_without_fingerprints_are_copied_without(source: Catalog, other: Catalog, tmp_path: Path) -> None:

@@ -473,7 +473,7 @@ def test_swapped_shards_of_different_lengths_are_named(tmp_path: Path) -> None:
         first, second = dataset.verify().faults
         assert (first.code, second.code) == ("foreign_shard", "foreign_shard")
         assert f"with its builder: registry build {EXACT} --rebuild" in dataset.verify().recovery
-        other = "the file is intact, but it is a different one: shard"
+        other = "the file is intact, but is another file: shard"
         assert first.problem == f"{short}: expected 449 records, found 450; {other} 2 of split train"
         assert second.problem == f"{long}: expected 450 records, found 449; {other} 0 of split train"
 

@@ -51,7 +51,7 @@ def test_equal_files_that_the_old_code_left_are_completed(
     upload(folders(98), f"{bucket}/animals/1.0.0", *SHARDS)
     with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
         publication = catalog.publish(tmp_path / "98")
-        assert publication.notes == ("finished what an earlier run left: 2 of 6 files were in place",)
+        assert publication.notes == ("finished an earlier run: 2 of 6 files were already in place",)
         assert catalog.dataset("animals").verify(deep=True).faults == ()
     assert open_store(bucket).folders("animals") == ["1.0.0"]
 
@@ -96,7 +96,7 @@ def test_other_files_that_nobody_reserved_are_refused_with_a_way_out_that_works(
             f"the folder of animals:1.0.0 contains other data: {bucket}/animals/1.0.0\n  {SHARDS[1]}"
         )
         assert caught.value.hint == (
-            "These files are not in this catalog. If they are in no other one, move them aside: "
+            "These files are not in this catalog. If no other catalog has them, move them aside: "
             f"registry reservation clear animals:1.0.0 --data-dir {bucket}"
         )
         assert catalog.reservations.list() == ()
@@ -141,8 +141,8 @@ def test_another_catalog_that_is_at_work_is_named(bucket: str, tmp_path: Path, f
         with pytest.raises(ReservedError) as caught:
             catalog.publish(folders(98))
         assert str(caught.value) == (
-            "the place of animals:1.0.0 is held for another catalog, postgresql://db/one, by ann (process 7 on far): "
-            f"{bucket}/animals/1.0.0"
+            "the place of animals:1.0.0 is reserved for another catalog, postgresql://db/one, by ann "
+            f"(process 7 on far): {bucket}/animals/1.0.0"
         )
         assert "registry reservation clear animals:1.0.0 --force" in (caught.value.hint or "")
         assert catalog.reservations.list() == ()
@@ -163,7 +163,7 @@ def test_a_mixed_version_is_recognised_and_mended_as_the_message_says(
         (fault,) = report.faults
         assert fault.code == "foreign_shard"
         assert fault.problem.endswith(
-            "; the file is intact, but it is a different one: changed since, or of a publication that is not known here"
+            "; the file is intact, but is another file: changed since, or from an unknown publication"
         )
         assert "from a copy of its folder: registry publish FOLDER" in report.recovery
         assert "registry build" not in report.recovery  # it has no builder
@@ -186,7 +186,7 @@ def test_swapped_shards_are_named(tmp_path: Path) -> None:
         place = tmp_path / "data" / "animals" / "1.0.0"
         (place / SHARDS[1]).write_bytes((place / SHARDS[0]).read_bytes())
         (fault,) = catalog.dataset("animals").verify().faults
-        assert fault.problem.endswith("; the file is intact, but it is a different one: shard 0 of split train")
+        assert fault.problem.endswith("; the file is intact, but is another file: shard 0 of split train")
 
 
 def test_a_rebuild_mends_a_bucket(bucket: str, tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_a_reservation_of_another_machine_is_named_and_released(
         assert publication.newly
         assert [note.partition(":")[0] for note in publication.notes] == [
             "removed 2 files of other content that an earlier run left",
-            "finished what an earlier run left",
+            "finished an earlier run",
         ]
         assert catalog.dataset("animals").verify(deep=True).faults == ()
         with pytest.raises(NotFoundError, match=r"^animals:1\.0\.0 has no reservation(?m:$)"):
@@ -501,7 +501,7 @@ def test_clearing_a_place_moves_no_files_of_a_publisher_that_arrived_meanwhile(
 
     monkeypatch.setattr("registry.publishing.markers.digest_of", slow)
     with registry.connect(tmp_path / "catalog.db", data_dir=bucket, create=True) as catalog:
-        with pytest.raises(ReservedError, match="is held for another catalog, postgresql://db/one, by ann"):
+        with pytest.raises(ReservedError, match="is reserved for another catalog, postgresql://db/one, by ann"):
             catalog.reservations.clear("animals:1.0.0")
         assert place.list() == SHARDS
         assert place.exists(".reservation.json")

@@ -73,7 +73,7 @@ def test_damaged_files_are_not_replaced_by_files_of_other_names(
         with pytest.raises(ConflictError) as caught:
             catalog.publish(renamed)
         assert str(caught.value) == (
-            "animals:1.0.0 is published with files of other names, and those are damaged: "
+            "animals:1.0.0 is published with files of other names, which are damaged: "
             f"expected {NAME}, found {OTHER_NAME}"
         )
         assert caught.value.hint == "Rename the files to the published names, then publish again."

@@ -227,7 +227,7 @@ def test_a_place_that_is_not_on_this_machine_is_not_taken_for_cleared(tmp_path: 
             assert report.removal.step is RemovalStep.BEGUN
             with pytest.raises(StorageError, match="cannot be cleared: it is not on this machine") as refused:
                 report.require_all()
-            assert refused.value.hint == "If its files are gone or may stay, go on with force=True."
+            assert refused.value.hint == "If its files are gone or may remain, continue with force=True."
             away.rename(place)
             if place == mirror:
                 (tmp_path / "mirror").rename(tmp_path / "gone")
@@ -466,7 +466,7 @@ def test_files_that_another_version_names_stay_if_the_dataset_is_renamed_meanwhi
             return find(*arguments, **options)
 
         monkeypatch.setattr(removal, "find_neighbours", rename_first)
-        for message in (r"^cats:1\.0\.0 was renamed meanwhile", r"are in use by lions:1\.0\.0"):
+        for message in (r"^cats:1\.0\.0 was renamed in the meantime", r"are in use by lions:1\.0\.0"):
             with pytest.raises(ConflictError, match=message):
                 catalog.remove("cats:1.0.0", now=True)
         assert below(tmp_path / "data") == before

@@ -180,7 +180,7 @@ def test_a_copy_makes_no_second_dataset(catalog: registry.Catalog, tmp_path: Pat
     third.add(pa.Table.from_pylist(ROWS[:5]), "snow")
     outcomes = {str(copied.reference): copied.outcome.value for copied in third.copy(None, other)}
     assert outcomes == {"rain:1.0.0": "known", "rain:2.0.0": "refused", "snow:1.0.0": "copied"}
-    assert third.copy("rain:1.0.0", other)[0].notes == ("rain was renamed there: it is weather now",)
+    assert third.copy("rain:1.0.0", other)[0].notes == ("rain is named weather in the other catalog",)
 
 
 def test_removed_files_do_not_come_back_under_the_former_name(catalog: registry.Catalog, tmp_path: Path) -> None:

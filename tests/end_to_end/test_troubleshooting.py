@@ -267,7 +267,7 @@ PROVOKED: dict[str, Callable[[SimpleNamespace], object]] = {
     "split '…': two records have the same key: … and …": _add("day,rain\n1,2\n1,3\n", key="day"),
     "…: there is no such column": _add("day\n1\n", key="date"),
     "the glob … of the split … matches none of …": _add("day\n1\n", splits={"train": "train/*"}),
-    "… is too small a step from …: more has changed than it allows": _add_too_small_a_step,
+    "… is too small a step from …: the changes exceed it": _add_too_small_a_step,
     "… cannot be reached: …": lambda _: registry.connect("postgresql://127.0.0.1:1/data"),
     "… is locked": _write_while_locked,
     "… has the schema …, this registry needs …": _open_older,

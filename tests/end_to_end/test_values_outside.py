@@ -168,7 +168,7 @@ def test_add_in_place_names_the_import_of_files_that_others_described(
     with pytest.raises(UnusableRowsError) as caught:
         catalog.add(folder if source == "tfds" else columns, "pets", in_place=True)
     assert caught.value.hint == (
-        f"Write the files again. To publish them as they are, with a warning: registry import {source} DIR"
+        f"Write the files again. To publish them unchanged, with a warning: registry import {source} DIR"
     )
 
 

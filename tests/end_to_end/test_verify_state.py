@@ -74,7 +74,7 @@ def interrupt(catalog: registry.Catalog, state: Path) -> None:
 def test_an_interrupted_run_is_continued_unless_it_is_old(catalog: registry.Catalog, tmp_path: Path) -> None:
     state = tmp_path / "state.jsonl"
     interrupt(catalog, state)
-    with pytest.warns(ContinuedRunWarning, match="^continues the run of .*; to begin anew: restart=True"):
+    with pytest.warns(ContinuedRunWarning, match="^continues the run of .*; to start over: restart=True"):
         report = catalog.verify_all(state=state)
     assert [one.verified_before is not None for one in report] == [True, False]
 

@@ -94,7 +94,7 @@ def test_without_its_files_an_older_version_allows_a_major_number_only(
     with pytest.raises(VersionTooSmallError) as caught:
         catalog.publish(prepare(tmp_path / "second", "1.1.0", {"train": animals(3000)}))
     assert caught.value.message == (
-        "animals:1.1.0 is too small a number: since animals:1.0.0 more has changed than a MINOR version allows\n"
+        "animals:1.1.0 is too small a number: since animals:1.0.0 the changes exceed a MINOR version\n"
         "  split train was not compared: animals:1.0.0 was published without fingerprints, "
         "and its files cannot be read: animals:1.0.0: 1 of 8 shards do not match their description"
     )
@@ -251,8 +251,8 @@ def test_a_concurrent_version_that_makes_the_number_too_small_is_reported_with_t
     with pytest.raises(VersionTooSmallError) as caught:
         catalog.publish(prepare(tmp_path / "second", "1.0.2", {"train": animals(30)}))
     assert caught.value.message == (
-        "animals:1.0.2 is too small a number: since animals:1.0.0 more has changed than a PATCH version allows\n"
-        "  split train holds other values of age, the first of them in records 0..30\n"
+        "animals:1.0.2 is too small a number: since animals:1.0.0 the changes exceed a PATCH version\n"
+        "  split train has other values of age, the first of them in records 0..30\n"
         "  train record 15: age is 15, was -3"
     )
     assert [path.name for path in (data_dir / "animals").iterdir()] == ["1.0.0"]
@@ -264,7 +264,7 @@ def test_a_rival_above_makes_the_number_be_proved_again(
 ) -> None:
     rival = prepare(tmp_path / "rival", "1.0.5", {"train": animals(31)})
     rival_publishes_first(monkeypatch, catalog_url, tmp_path / "elsewhere", rival)
-    with pytest.raises(VersionTooSmallError, match=r"in animals:1\.0\.5 more would have changed than a PATCH"):
+    with pytest.raises(VersionTooSmallError, match=r"in animals:1\.0\.5 the changes would exceed a PATCH"):
         catalog.publish(prepare(tmp_path / "first", "1.0.0", {"train": animals(30)}))
 
 

@@ -107,7 +107,7 @@ def test_the_same_digest_means_no_change() -> None:
 
 def test_other_bytes_for_the_same_records_are_a_patch() -> None:
     changes = compare(described())
-    assert lines_of(changes) == [("PATCH", "storage", "schema or shards hold other bytes for the same records")]
+    assert lines_of(changes) == [("PATCH", "storage", "schema or shards contain other bytes for the same records")]
 
 
 def test_shards_are_a_patch() -> None:
@@ -134,7 +134,7 @@ def test_words_are_a_patch() -> None:
         ("PATCH", "metadata", 'description is "Numbers.", was ""'),
         ("PATCH", "metadata", 'homepage is "https://example.org", was ""'),
         ("PATCH", "metadata", 'supervised_keys is ["a", "b"], was null'),
-        ("PATCH", "storage", "schema or shards hold other bytes for the same records"),
+        ("PATCH", "storage", "schema or shards contain other bytes for the same records"),
     ]
 
 
@@ -228,7 +228,7 @@ def test_dicts_without_features_count() -> None:
     up = compare(described(), splits=rows, features=empty)
     assert lines_of(up) == [("MINOR", "features", "feature box is new (a dict without features)")]
     down = compare(described(splits=rows, features=empty))
-    assert lines_of(down) == [("MAJOR", "features", "feature box is gone (a dict without features)")]
+    assert lines_of(down) == [("MAJOR", "features", "feature box was removed (a dict without features)")]
     full = FeaturesDict({"number": "int64", "box": {"x": "bool"}})
     filled = {name: [{**row, "box": {"x": True}} for row in rows] for name, rows in ROWS.items()}
     assert lines_of(compare(described(splits=rows, features=empty), splits=filled, features=full)) == [
@@ -241,7 +241,7 @@ def test_changed_records_are_a_major_change_and_their_block_is_reported() -> Non
     changed = [*rows[:2050], {"number": -1}, *rows[2051:]]
     changes = compare(described(splits={"train": rows}), splits={"train": changed})
     assert lines_of(changes) == [
-        ("MAJOR", "records", "split train holds other values of number, the first of them in records 2048..3000")
+        ("MAJOR", "records", "split train has other values of number, the first of them in records 2048..3000")
     ]
     assert changes.differing == {"train": ((range(2048, 3000), range(2048, 3000)),)}
 
@@ -272,7 +272,7 @@ def test_blocks_that_differ_in_a_row_are_one_range() -> None:
 def test_splits_are_a_major() -> None:
     changes = compare(described(), splits={"train": ROWS["train"], "more": ROWS["test"]})
     assert lines_of(changes) == [
-        ("MAJOR", "splits", "split test is gone, with 1 record"),
+        ("MAJOR", "splits", "split test was removed, with 1 record"),
         ("MAJOR", "splits", "split more is new, with 1 record"),
     ]
     turned = compare(described(), splits={"test": ROWS["test"], "train": ROWS["train"]})

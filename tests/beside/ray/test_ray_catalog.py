@@ -262,7 +262,7 @@ def test_what_a_program_uploaded_before_it_died_is_compared_on_the_cluster(
         num_files = 3 + 2 + 1  # the shards, two descriptions and the statistics
         assert [on_cluster.count(one) for one in ("compared files", "uploaded files")] == [num_files, 0]
         assert publication.notes == (
-            f"finished what an earlier run left: {num_files} of {num_files} files were in place",
+            f"finished an earlier run: {num_files} of {num_files} files were already in place",
         )
         found = shards(catalog, "few_large")["train"]
         tags = [shard.entity_tag for shard in catalog.dataset("few_large").shards("train")]
