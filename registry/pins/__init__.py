@@ -3,8 +3,8 @@
     version + expression --create--> PinFile (dataset.lock.yaml) --verify--> the same records, or what differs and where
                                         |--> read without a catalog, restore, bundle, cite, sign
 
-``api/`` makes pins from a catalog's versions. Everything else here needs only the pin file and the shards.
-Names are loaded when they are first used, because a worker that hashes records needs neither pydantic nor YAML.
+``api/`` makes pins from a catalog's versions. Everything else in this folder needs only the pin file and the shards.
+Names are loaded on first use, because a worker that hashes records needs neither pydantic nor YAML.
 """
 
 from typing import TYPE_CHECKING

@@ -5,7 +5,7 @@
     paper/{dataset.lock.yaml, dataset.lock.json, verify.py, README.txt, CITATION.bib ...}
     paper/data/<name>[/<config>]/<version>/<file>
 
-The same pins give the same bytes: members are sorted, and none carries a time, an owner or a mode of its own.
+The same pins give the same bytes: members are sorted, and have fixed times, owners and modes.
 """
 
 from __future__ import annotations
@@ -82,13 +82,13 @@ def write_bundle(
 ) -> BundleReport:
     """Write pins, their shards and a script that checks them to a tar. Its only folder has the name of the tar.
 
-    Shards are searched as in ``restore``. After ``tar xf paper.tar``, ``Places(beside="paper")`` reads the pins of
+    Shards are searched for as in ``restore``. After ``tar xf paper.tar``, ``Places(beside="paper")`` reads the pins of
     ``paper/dataset.lock.yaml``, and ``python -I -S paper/verify.py`` checks them.
 
     Args:
         pin_file: the pins.
         path: the path or URL of the tar, which ends with ``.tar``.
-        names: names or split expressions of some pins; the pin file in the bundle holds only these. None is all.
+        names: names or split expressions of some pins; the pin file in the bundle contains only these. None means all.
         force: replace an existing file.
         citation_texts: further files of the bundle by name, such as ``CITATION.bib``.
         advance: called with the number of bytes copied since the last call.
@@ -98,9 +98,9 @@ def write_bundle(
         PinNotFoundError: a name is unknown.
         ConflictError: two pins need different bytes in one file.
         AlreadyStoredError: the file exists, and ``force`` is False.
-        ShardMismatchError: no place holds a shard as pinned, and one holds other bytes; no tar is left.
-        NotStoredError: no place holds a shard at all; no tar is left.
-        FetchNotAllowedError: no place holds a shard, and the pins name places that ``pin_file.places`` does not allow.
+        ShardMismatchError: no place has a shard as pinned, and one has a file with other bytes; no tar is left behind.
+        NotStoredError: no place has a shard at all; no tar is left behind.
+        FetchNotAllowedError: no place has a shard, and the pins name places that ``pin_file.places`` does not allow.
         StorageError: the tar cannot be written.
     """
     store, filename = _open_target(path)
@@ -250,7 +250,7 @@ def _texts(pin_file: PinFile, citation_texts: Mapping[str, str]) -> dict[str, st
         if not _STEM.fullmatch(name) or name.lower() in _OWN_NAMES:
             raise UsageError(
                 f"invalid name of a text in a bundle: {name[:100]!r}",
-                hint="Use letters, digits and '_ . + -', and not the name of one of the bundle's own files.",
+                hint="Use letters, digits and '_ . + -', but not the name of one of the bundle's own files.",
                 details={"name": name[:100]},
             )
     return {

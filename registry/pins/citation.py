@@ -1,7 +1,7 @@
 r"""Writes and reads the citation of a pin in one line: ``digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac``.
 
-It is always written in this short form. A copy of it may contain line breaks, more spaces and LaTeX's backslashes. Any
-other text is rejected with a caret under the place.
+It is always written in this short form. Parsing also accepts line breaks, additional spaces and LaTeX's backslashes.
+Any other text is rejected with a caret under the place.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ESCAPES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Citation:
-    r"""A pin in one line: which records of which version, and the first digits of the digest that proves them.
+    r"""A pin in one line: the version, the slice, and the first digits of the digest that proves the records.
 
     Attributes:
         reference: the exact version; neither an alias nor a range.
@@ -75,7 +75,7 @@ class Citation:
     def __post_init__(self) -> None:
         if self.reference.request is None or self.reference.request.exact is None:
             raise UsageError(
-                f"a citation names an exact version, found {self.reference}",
+                f"a citation must name an exact version, found {self.reference}",
                 hint="Write the version that was used, e.g. digits:1.0.0",
             )
         if not 0 <= self.num_examples <= _LARGEST:
@@ -94,7 +94,7 @@ class Citation:
 
     @classmethod
     def of(cls, entry: PinEntry) -> Citation:
-        """The citation of a pin with all digits of its digest. ``str`` prints the first 16 of them, ``full`` all."""
+        """The citation of a pin with all digits of its digest. ``str`` prints the first 16, ``full`` all."""
         return cls(
             reference=reference_of(entry),
             split=entry.split,
@@ -121,7 +121,7 @@ class Citation:
         'digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac'
 
         Raises:
-            CitationSyntaxError: it is not a citation; the message draws a caret under the place.
+            CitationSyntaxError: the text is not a citation; the message shows the place with a caret.
         """
         if not isinstance(text, str):
             raise UsageError(f"citation: expected a string, found {type(text).__name__}")
@@ -132,7 +132,7 @@ class Citation:
             if match is None:
                 if may_hide_secret(line):
                     raise UsageError(
-                        "the text is not a citation, and is not repeated because it may contain a password",
+                        "the text is not a citation, and is not shown because it may contain a password",
                         hint="Write dataset@version split #records sha256:digits, as registry pin cite prints it.",
                     )
                 raise CitationSyntaxError(expected, citation=line, start=at, stop=at + 1)
@@ -221,7 +221,7 @@ def escape_latex(text: str) -> str:
 
 
 def _write_notes(slicing: SlicingRule, rounding: str | None) -> str:
-    """The options that change the meaning of the split expression, in brackets; ``""`` if there are none."""
+    """The options that change the meaning of the split expression, in brackets, or ``""``."""
     notes = [] if slicing is SlicingRule.DOCUMENTED else [f"{slicing.value} slicing"]
     notes += [] if rounding is None else [f"{rounding} rounding"]
     return f" ({', '.join(notes)})" if notes else ""

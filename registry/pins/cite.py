@@ -1,7 +1,7 @@
 r"""Writes the citation of pins for a paper: sentences as plain text or LaTeX, and BibTeX entries (``pin cite``).
 
 All are made from the pin file alone. They contain the short form (``Citation``), from which the pin can be found again.
-The dataset's own citation is quoted as it is: BibTeX among the entries, and any other text in the sentences.
+The dataset's own citation is quoted unchanged: BibTeX among the entries, and any other text in the sentences.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _license_of(entry: PinEntry) -> str:
 
 
 def is_bibtex(text: str) -> bool:
-    """Whether ``text`` holds a BibTeX entry and closes every brace. An open brace would swallow the entries after it.
+    """Whether ``text`` contains a BibTeX entry and closes every brace. An open brace would swallow later entries.
 
     >>> is_bibtex("@misc{a, title = {A}}"), is_bibtex("@misc{a, title = {A}"), is_bibtex("A. Author, 1998")
     (True, False, False)

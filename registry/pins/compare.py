@@ -88,7 +88,7 @@ def _lines(old: Pin, new: Pin) -> Iterator[str]:
 
 
 def _range_lines(old: Pin, new: Pin) -> Iterator[str]:
-    """How the positions of the records differ. Shared records can be counted within one version only."""
+    """How the positions of the records differ. Shared records can be counted only within one version."""
     before, after = old.plan.ranges, new.plan.ranges
     if before == after:
         return
@@ -127,13 +127,13 @@ def _describe_order(entry: PinEntry) -> str:
 
 
 def explain_pin(pin: Pin) -> tuple[str, ...]:
-    """A pin in sentences: the request and why it gave the version, the records, their files and their digests."""
+    """A pin in sentences: the request and its resolution, the records, their files and their digests."""
     return tuple(_sentences(pin))
 
 
 def _sentences(pin: Pin) -> Iterator[str]:
     entry = pin.entry
-    yield f"The request {entry.request} gave {pin.reference}, which was {entry.status} when it was pinned."
+    yield f"The request {entry.request} resolved to {pin.reference}, which was {entry.status} when it was pinned."
     yield from entry.why
     if entry.alias is not None:
         alias, reason = entry.alias, f": {entry.alias.message}" if entry.alias.message else ""
@@ -148,12 +148,12 @@ def _sentences(pin: Pin) -> Iterator[str]:
     yield f"The slice has {counted(entry.num_examples, 'record')}; {totals}."
     num_bytes = sum(file.num_bytes for file in entry.files)
     files = counted(len(entry.files), "file")
-    yield f"They are stored in {files} of {counted(num_bytes, 'byte')}; the pin holds the sha256 of each file."
+    yield f"They are stored in {files} of {counted(num_bytes, 'byte')}; the pin contains the sha256 of each file."
     if entry.records.first and entry.records.last:
         yield f"The first is {entry.records.first.id}, the last {entry.records.last.id}."
     yield f"The sha256 over the sha256 of every record, in order, is {entry.records.ordered[7:]}."
     unordered = entry.records.unordered[7:]
-    yield f"The same over the sorted digests, which does not depend on shards or order, is {unordered}."
+    yield f"The sha256 over the sorted digests, which does not depend on shards or order, is {unordered}."
     yield _explain_order(pin)
     if entry.provenance.builder is not None:
         builder = entry.provenance.builder
@@ -166,7 +166,7 @@ def _sentences(pin: Pin) -> Iterator[str]:
 
 def _explain_order(pin: Pin) -> str:
     order = pin.entry.order
-    turns = f"{order.cycle_length} files in turns, {order.block_length} records of each at a time"
+    turns = f"{order.cycle_length} files are interleaved, {order.block_length} records at a time"
     if order.cycle_length == 1:
         turns = "one file after the other"
     match order.shuffle:

@@ -156,7 +156,7 @@ def _file_faults(entry: PinEntry) -> Iterator[Fault]:
 def _file_fault(
     file: FileEntry, split: SplitEntry, template: ShardedFileTemplate, before: tuple[int, int]
 ) -> Fault | None:
-    """The fault of a file, or None. ``before`` has the index of the preceding file and the record at which it ends."""
+    """The fault of a file, or None. ``before`` is the index of the preceding file and the record at which it ends."""
     index, end = before
     if not index < file.index < split.num_shards:
         return "index", f"expected ascending indexes below {split.num_shards}"
@@ -166,7 +166,7 @@ def _file_fault(
         return "num_examples", f"the split has {split.num_examples} records"
     is_framed = template.file_format == "tfrecord"  # other formats can store a record that repeats in less than a byte
     if is_framed and file.num_examples * _FEWEST_BYTES > file.num_bytes * _MOST_INFLATED:
-        return "num_examples", f"a file of {file.num_bytes} bytes cannot hold {file.num_examples} records"
+        return "num_examples", f"a file of {file.num_bytes} bytes cannot contain {file.num_examples} records"
     if file.name != template.filename(file.split, file.index, split.num_shards):
         return "name", "not the name of this shard"
     try:

@@ -45,12 +45,12 @@ _MOST_SOURCES: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinSource:
-    """The version to pin, and how it was found.
+    """The version to pin, and how it was looked up.
 
     Attributes:
         readable: the version: its facts, the folder of its shards, its default order.
         request: the reference that was requested.
-        why: why the request gave this version, in sentences.
+        why: why the request resolved to this version, in sentences.
         shards: returns the stored files of a split.
         alias: the requested alias with the event that set it, or None.
         builder: the code that built the version, or None if it is unknown.
@@ -79,7 +79,7 @@ def _refusing_odd_values() -> Iterator[None]:
         yield
     except ValidationError as error:
         faults = [(".".join(map(str, fault["loc"])), None, fault["msg"]) for fault in error.errors()]
-        raise PinFormatError.of("the pin", faults, hint="A pin file cannot hold this value.") from error
+        raise PinFormatError.of("the pin", faults, hint="A pin file cannot contain this value.") from error
 
 
 @_refusing_odd_values()
@@ -99,8 +99,8 @@ def make_entry(
         source: the version.
         name: the name of the pin.
         plan: the records to pin.
-        read_config: the order in which to read them; None is the default order of the version.
-        locations: URLs of folders that hold the files, for other readers.
+        read_config: the order in which to read them. None means the default order of the version.
+        locations: URLs of folders with the files, for other readers.
         processes: number of workers; None uses one for each core if there is enough data.
         advance: called with the number of bytes hashed since the last call.
 
@@ -108,7 +108,7 @@ def make_entry(
         ShardMismatchError: the size or sha256 of a file differs from the catalog's.
         CorruptRecordError, CorruptExampleError, StorageError: a record cannot be read.
         UsageError: the order lacks a seed or cannot be written as text, or a location is invalid.
-        PinFormatError: a pin file cannot hold the name or a value of the version.
+        PinFormatError: a pin file cannot contain the name or a value of the version.
     """
     version = source.readable.facts
     order = _order_entry(source.readable.order(read_config))
@@ -176,7 +176,7 @@ def make_entry(
 
 
 def _own_folder(version: DatasetVersion) -> tuple[str, ...]:
-    """The folder below a data directory, if it has another name than the version: that of the dataset was changed."""
+    """The folder below a data directory, if its name differs from the version's because the dataset was renamed."""
     is_named = version.locations[0] == version_folder(version.name, version.config, version.version)
     return () if is_named or version.is_elsewhere else version.locations[:1]
 
@@ -231,7 +231,7 @@ def check_order(config: ReadConfig) -> None:
         words = words.removeprefix("shuffle_") if config.shuffle == "global" else words
         raise UsageError("a pinned shuffle needs a seed", hint=f"Add {words}.")
     if config.interleave_sort_fn is not None:
-        raise UsageError("a pin file cannot hold a function: interleave_sort_fn", hint="Leave out interleave_sort_fn.")
+        raise UsageError("a pin file cannot store a function: interleave_sort_fn", hint="Leave out interleave_sort_fn.")
     if config.repeat != 1 or config.add_tfds_id:
         raise UsageError("repeat and add_tfds_id cannot be pinned", hint="Use them when the pin is read.")
 
@@ -293,7 +293,7 @@ def _rounding(plan: Plan) -> Rounding | None:
     roundings = plan.instruction.roundings
     if len(roundings) > 1:
         raise UsageError(
-            f"{plan.expression} rounds its percents in {len(roundings)} ways, which a pin cannot hold",
+            f"{plan.expression} rounds its percentages in {len(roundings)} ways, which a pin cannot represent",
             hint="Pin each part separately.",
         )
     return roundings[0] if roundings and roundings[0] != "closest" else None
@@ -315,7 +315,7 @@ def _order_entry(config: ReadConfig) -> OrderEntry:
 
 
 def _files(source: PinSource, plan: Plan) -> list[FileEntry]:
-    """The files that hold records of the plan, split by split, in shard order."""
+    """The files that contain records of the plan, split by split, in shard order."""
     touched = {file.filename for file in plan}
     files = []
     for split in source.readable.facts.splits:

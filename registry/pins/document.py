@@ -160,7 +160,7 @@ class SplitEntry(_PinModel):
 
 
 class FileEntry(_PinModel):
-    """A shard file that holds records of the slice. ``locations`` are URLs of this single file."""
+    """A shard file that contains records of the slice. ``locations`` are URLs of this single file."""
 
     name: Line
     split: Line
@@ -256,8 +256,8 @@ _MOST_FAULTS: Final = 10_000
 def check_form(content: Any) -> tuple[PinDocument | None, list[Fault]]:
     """The document in ``content``, or None and its invalid values.
 
-    A hostile file may hold millions of invalid values, and pydantic uses about a kilobyte for each. So validation
-    stops after ``_MOST_FAULTS`` of them.
+    A hostile file may contain millions of invalid values, and pydantic uses about a kilobyte for each. Validation
+    therefore stops after ``_MOST_FAULTS`` of them.
     """
     token = _faults_left.set([_MOST_FAULTS])
     try:
@@ -291,7 +291,7 @@ def digest_text(text: str | bytes) -> str:
 
 
 def find_changed(content: Mapping[str, Any], known: Mapping[str, Any]) -> str | None:
-    """The key path of the one value that was changed since ``content`` was sealed; None for no change or several.
+    """The key path of the only value that was changed since ``content`` was sealed; None for no change or several.
 
     It also finds a change of ``digest`` or ``finder``. ``known`` has the same values and the defaults of missing
     fields, so that a removed field is found.

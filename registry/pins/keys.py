@@ -42,7 +42,7 @@ A public key among them proves nothing: some signatures are valid for any text. 
 (ge25519_has_small_order); the tests compute it again.
 """
 
-_NEW_KEY: Final = "Make one with: ssh-keygen -t ed25519 -f FILE"
+_NEW_KEY: Final = "To create a key: ssh-keygen -t ed25519 -f FILE"
 
 
 def key_id(key: Ed25519PublicKey) -> str:
@@ -104,7 +104,7 @@ def load_public_key(path_or_text: str | os.PathLike[str]) -> Ed25519PublicKey:
 
     Raises:
         StorageError: the file cannot be read.
-        UsageError: it is not a public Ed25519 key, or it is one of small order: anybody can forge its signatures.
+        UsageError: the key is not a public Ed25519 key, or has small order, so that anybody can forge its signatures.
         MissingExtraError: ``cryptography`` is not installed.
     """
     _need_cryptography()
@@ -133,7 +133,7 @@ def load_public_key(path_or_text: str | os.PathLike[str]) -> Ed25519PublicKey:
     if raw[:-1] + bytes([raw[-1] & ~_SIGN_BIT]) in _SMALL_ORDER:
         raise UsageError(
             f"{name} is a key of small order: anybody can forge its signatures",
-            hint="Programs do not create such keys by chance. Ask the signer for the right key over another channel.",
+            hint="Programs do not create such keys by accident. Ask the signer for the right key over another channel.",
         )
     return key
 
@@ -165,7 +165,7 @@ def new_key(path: str | os.PathLike[str], password: str | None = None) -> str:
         encryption = serialization.BestAvailableEncryption(password.encode())
     private = expand_home(path)
     if not private.name:
-        raise UsageError("the path of the key file is empty", hint="Name the file of a key.")
+        raise UsageError("the path of the key file is empty", hint="Name a key file.")
     public = private.with_name(f"{private.name}.pub")
     key = Ed25519PrivateKey.generate()
     pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
@@ -180,7 +180,7 @@ def new_key(path: str | os.PathLike[str], password: str | None = None) -> str:
 
 
 def _write_new(path: Path, data: bytes, *, mode: int) -> None:
-    """Write a new file in one step, so that there is never half a key, or a key that others may read."""
+    """Write a new file atomically, so that a partial key, or a key that others may read, never exists."""
     place = path.absolute()
     with LocalStore(place.parent).create_path(place.name) as temporary, storage_errors("write", str(path)):
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
@@ -190,7 +190,7 @@ def _write_new(path: Path, data: bytes, *, mode: int) -> None:
 
 def _read_key(path: str | os.PathLike[str]) -> bytes:
     if not os.fspath(path):
-        raise UsageError("the path of the key file is empty", hint="Name the file of a key.")
+        raise UsageError("the path of the key file is empty", hint="Name a key file.")
     place = expand_home(path)
     with storage_errors("read", str(place)):
         data = read_file(place)
@@ -206,7 +206,7 @@ def _kind(key: Any) -> str:
 
 
 def _not_ed25519(name: str, kind: str) -> UsageError:
-    return UsageError(f"{name} is a key of the type {kind}; pins are signed with Ed25519 only", hint=_NEW_KEY)
+    return UsageError(f"{name} is a key of the type {kind}; pins are signed only with Ed25519", hint=_NEW_KEY)
 
 
 def _need_cryptography() -> None:

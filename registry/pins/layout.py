@@ -1,7 +1,8 @@
 """Makes the splits, the plan and the dataset version of a pin from the pin file alone, for readers.
 
-A pin names only the shards that hold records of its slice. For the shards between two of them, it gives only the total
-number of records. So these are represented by one long shard and empty ones, which no range of the pin reads.
+A pin names only the shards that contain records of its slice. For the shards between two of them, it has only the total
+number of records. These shards are therefore represented by one long shard and empty ones, which no range of the pin
+reads.
 """
 
 from __future__ import annotations
@@ -71,9 +72,9 @@ def splits_of(entry: PinEntry, *, fills_last: bool = False, guarded: bool = Fals
 
 
 def merge_entries(entries: Sequence[PinEntry]) -> PinEntry:
-    """The first of several pins of one version, with the splits and files of all: it can read all their slices.
+    """The first of several pins of one version, with the splits and files of all of them, to read all their slices.
 
-    Its ranges and digests are the ones of the first pin.
+    Its ranges and digests are those of the first pin.
     """
     splits = {split.name: split for entry in entries for split in entry.splits}
     files = {(file.split, file.index): file for entry in entries for file in entry.files}
@@ -175,9 +176,9 @@ def counts_shards(terms: Sequence[SplitSlice | EvenPart]) -> bool:
 def resolve_again(entry: PinEntry, begins: Mapping[str, Split]) -> tuple[RecordRange, ...] | None:
     """Resolve a pin's expression in its splits; None if the ranges depend on shards that the pin does not name.
 
-    If the expression names shards that are not pinned, these hold no records and are at the start or end of the slice.
-    So the start is right if a gap's records are assigned to its first shard, and the stop if they are assigned to its
-    last one. The position of an empty slice depends on the missing shards, so it is taken from the pin.
+    If the expression names shards that are not pinned, these have no records and are at the start or end of the slice.
+    The start is therefore right if a gap's records are assigned to its first shard, and the stop if they are assigned
+    to its last shard. The position of an empty slice depends on the missing shards, so it is taken from the pin.
     """
     terms = instruction_of(entry).terms
     for term in terms:
@@ -253,7 +254,7 @@ class GuardedLengths(ShardLengths):
         return super().start(index)
 
     def shard_of(self, position: int) -> int:
-        """The index of the pinned shard that holds record ``position``."""
+        """The index of the pinned shard that contains record ``position``."""
         return self._known(super().shard_of(position))
 
     def __getitem__(self, index: Any) -> Any:
@@ -281,7 +282,7 @@ class GuardedLengths(ShardLengths):
 
 
 class PinnedRecords:
-    """Proves that files hold the records of some pins of one version (``registry.shards.RecordsProof``).
+    """Proves that files contain the records of some pins of one version (``registry.shards.RecordsProof``).
 
     A file that differs from the pinned one may be read if all pinned records in it are unchanged.
     """
@@ -296,7 +297,7 @@ class PinnedRecords:
         return hashlib.blake2b(repr(facts).encode(), digest_size=20).digest()
 
     def are_in(self, store: Store, indexes: IndexFolder | None) -> bool:
-        """Whether the files in ``store`` hold the pinned records, compared by the digest over all of them.
+        """Whether the files in ``store`` contain the pinned records, compared by the digest over all of them.
 
         Raises:
             CorruptRecordError, ShardMismatchError, StorageError: a record cannot be read.

@@ -61,10 +61,10 @@ class RecordDigests:
     Attributes:
         num_examples: number of records.
         ordered: sha256 over the hashes of the records, in order.
-        unordered: the same over the sorted hashes; empty unless ``whole``.
+        unordered: sha256 over the sorted hashes; empty unless ``whole``.
         finder: the sums that locate a changed record.
-        features: a digest for each key. Empty without ``whole``, and if a record is not a tf.train.Example, which is
-            only accepted with ``verify="off"``.
+        features: a digest for each key. Empty without ``whole``, or if a record is not a tf.train.Example, which is
+            accepted only with ``verify="off"``.
         spots: sha256 of the first, the middle and the last record; None for a slice without records.
     """
 
@@ -132,11 +132,11 @@ def measure_records(
     """The digests of the records of ``plan``, in the order of its ranges, and of whole ``files``.
 
     Args:
-        plan: which records.
-        store: the folder of their files.
+        plan: the records.
+        store: the folder of the files.
         file_format: the format of the files, see ``registry.shards``.
         features: the schema of an example. Rows of typed columns become records by it, and ``deep`` needs it.
-        files: names of files to hash as a whole, with their recorded sizes in bytes: the store is not asked.
+        files: names of files to hash as a whole, with their recorded sizes in bytes, so that the store is not queried.
         verify: how the checksums of records are checked; ``off`` hashes damaged records as they are, if possible.
         whole: False skips ``unordered`` and the digests of features, which take as long as the rest.
         deep: also decode every record.
@@ -219,7 +219,7 @@ class RunDigests(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Measurer:
-    """Hashes a run of records, given as (start, stop), or a file, given by name. It is sent to worker processes."""
+    """Hashes a run of records, given as (start, stop), or a file, given by name. Picklable, for worker processes."""
 
     plan: Plan
     store: Store
@@ -362,7 +362,7 @@ def _plan_runs(num_examples: int, mean: float, processes: int) -> range:
 
 
 def _interleave(files: list[str], starts: range) -> Iterator[str | tuple[int, int]]:
-    """Files and runs: each kind in order, and spread evenly. Lazy, because a pin may claim 2**60 records."""
+    """Interleave files and runs evenly, each kind in order. Lazy, because a pin may claim 2**60 records."""
     runs = ((start, min(start + starts.step, starts.stop)) for start in starts)
     tasks: Iterable[tuple[float, str | tuple[int, int]]] = heapq.merge(
         (((place + 0.5) / len(files), name) for place, name in enumerate(files)),

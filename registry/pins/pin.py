@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 @typed_methods
 class Pin:
-    """A pinned slice of a dataset version: which records, their digests, and where to look for their files.
+    """A pinned slice of a dataset version: its records, their digests, and the places to search for their files.
 
     Pins come from a ``PinFile``: ``registry.load_pin("dataset.lock.yaml")["train"]``.
 
     Attributes:
         entry: the fields of the pin in its file.
-        places: where its files are looked for.
+        places: the places that are searched for its files.
 
     >>> import registry, tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -93,7 +93,7 @@ class Pin:
 
     @cached_property
     def plan(self) -> Plan:
-        """Which records of which files."""
+        """The records to read from each file."""
         return plan_of(self.entry)
 
     @cached_property
@@ -133,12 +133,12 @@ class Pin:
         return Pin(self.entry, self.places.allowing(fetch=fetch, hosts=allow_hosts), parts=self._parts)
 
     def store(self) -> Store:
-        """The folder that holds all files of the pin, each with its pinned size.
+        """The folder that contains all files of the pin, each with its pinned size.
 
         Raises:
-            NotStoredError: no folder holds them all; the message lists the places that were searched.
-            StorageUnavailableError: no folder holds them all, and one of the places could not be reached.
-            FetchNotAllowedError: no folder holds them all, and the pin names places that you did not allow.
+            NotStoredError: no folder has all files; the message lists the places that were searched.
+            StorageUnavailableError: no folder has all files, and one of the places could not be reached.
+            FetchNotAllowedError: no folder has all files, and the pin names places that you did not allow.
         """
         return self.places.find(self.entry)
 
@@ -157,24 +157,24 @@ class Pin:
         """A reader of the pinned examples, dicts of numpy arrays, in the pinned order.
 
         The first, the middle and the last record are compared with the pin at once. Each file is checked when it is
-        opened: it must be the pinned file, or hold all pinned records. Each record is checked against its checksums.
+        opened: it must be the pinned file, or contain all pinned records. Each record is checked against its checksums.
 
         Args:
-            read_config: another order; None uses the pinned one.
-            state: the result of ``Reader.state``, to continue from there.
+            read_config: another order. None uses the pinned order.
+            state: the result of ``Reader.state``, to continue an earlier read.
             process: (index, count), if several processes share the examples.
             verify: how the checksums of records are checked: ``block``, ``record`` or ``off``.
             copy: False returns large values as read-only views of the mapped files.
-            keep: where decoded columns are kept: see ``Dataset.read``.
+            keep: where to keep decoded columns, see ``Dataset.read``.
             fetch: allow downloads from every place that the pin names, if its address is public.
             allow_hosts: hosts, buckets and folders to allow, in addition to those that the pin file was loaded with.
 
         Raises:
-            NotStoredError: no place holds the files.
-            FetchNotAllowedError: no allowed place holds the files, and the pin names places that you did not allow.
-            RecordsMismatchError: the files hold other records.
+            NotStoredError: no place has the files.
+            FetchNotAllowedError: no allowed place has the files, and the pin names places that you did not allow.
+            RecordsMismatchError: the files contain other records.
             UsageError: ``read_config`` or ``process`` is invalid.
-            StateMismatchError: ``state`` is of another read.
+            StateMismatchError: ``state`` belongs to another read.
             CorruptRecordError, CorruptExampleError, ShardMismatchError: while reading, a record or file is damaged, or
                 is not the pinned one.
             StorageError: a file cannot be read.
@@ -210,22 +210,22 @@ class Pin:
 
         Args:
             split: None, or the pinned expression.
-            read_config: ignored here: a pin can be read in any order.
+            read_config: ignored, because a pin can be read in any order.
             slicing: None, or the pinned slicing rule.
             rounding: None, or the pinned rounding.
 
         Raises:
             UsageError: ``split``, ``slicing`` or ``rounding`` differs from the pinned one.
             NotStoredError, FetchNotAllowedError: the files are not found, as in ``read``.
-            RecordsMismatchError: the files hold other records.
+            RecordsMismatchError: the files contain other records.
         """
         from registry.reading import Slice
 
         resolved = (self.entry.slicing, self.entry.rounding)
         if split not in (None, self.split) or (slicing, rounding) not in ((None, None), resolved):
             raise UsageError(
-                f"the pin {self.name!r} holds {self.split}, not {split!r:.100}",
-                hint="Leave out the split: a pin has exactly one.",
+                f"the pin {self.name!r} contains {self.split}, not {split!r:.100}",
+                hint="Leave out the split: a pin has exactly one split.",
                 details={"split": str(split)},
             )
         self.check_samples()
@@ -235,12 +235,12 @@ class Pin:
     def readable(self) -> ReadableVersion:
         """Everything that is needed to read the pinned records without a catalog.
 
-        Its default order is the pinned one. Each file is checked when it is opened: it must be the pinned file, or hold
-        the pinned records. The folder is searched on each access, because the files may have been moved meanwhile.
+        Its default order is the pinned order. Each file is checked when it is opened: it must be the pinned file, or
+        contain the pinned records. The folder is searched for on each access, because the files may have been moved.
 
         Raises:
-            NotStoredError: no place holds the files.
-            FetchNotAllowedError: no allowed place holds the files, and the pin names places that you did not allow.
+            NotStoredError: no place has the files.
+            FetchNotAllowedError: no allowed place has the files, and the pin names places that you did not allow.
         """
         from registry.reading import FileProof, make_readable
 
@@ -297,24 +297,24 @@ class Pin:
 
         Args:
             folder: the folder of the files, or of another version of the dataset, which may have other shards. None
-                searches as ``read`` does; if the pin file is in an unpacked bundle, only the bundle is searched.
+                searches like ``read``; if the pin file is in an unpacked bundle, only the bundle is searched.
             splits: the splits of the version in ``folder`` by name, such as ``Dataset.splits``; None reads them from
                 ``dataset_info.json`` in it.
             deep: also decode every record, and check everything that the pin says about the records.
-            quick: if all files are the pinned ones, check three records instead of all.
+            quick: if all files are the pinned ones, check only three records.
             processes: number of workers; None uses one for each core if there is enough data.
             progress: called with a ``Progress``, in bytes.
-            fetch: as in ``read``.
-            allow_hosts: as in ``read``.
+            fetch: see ``read``.
+            allow_hosts: see ``read``.
 
         Returns:
             A report with the folder that was verified, how the records were proved, and all faults. A difference is
             reported, not raised: see ``PinReport.is_sound`` and ``require_sound``.
 
         Raises:
-            NotStoredError: no place holds a file of the pin or a version of the dataset.
-            FetchNotAllowedError: no allowed place holds them, and the pin names places that you did not allow.
-            UsageError: both ``deep`` and ``quick``, or ``processes`` is not a positive whole number.
+            NotStoredError: no place has a file of the pin or a version of the dataset.
+            FetchNotAllowedError: no allowed place has them, and the pin names places that you did not allow.
+            UsageError: both ``deep`` and ``quick`` are given, or ``processes`` is not a positive whole number.
             StorageError: ``folder`` cannot be opened or read.
         """
         from registry.pins.verify import verify_pin
@@ -353,7 +353,7 @@ def pins_html(title: str, pins: Iterable[Pin]) -> str:
 
 
 def join_pins(pins: Sequence[Pin]) -> Pin:
-    """One pin with the splits and files of several pins of one version: it can read all their slices."""
+    """One pin with the splits and files of several pins of one version, to read all their slices."""
     if len(pins) == 1:
         return pins[0]
     parts = [pin.entry for pin in pins]

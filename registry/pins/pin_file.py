@@ -35,13 +35,13 @@ Check it: registry pin verify FILE    Read it: registry.load_pin(FILE)["NAME"].r
 class PinFile(Mapping[str, Pin]):
     r"""The pins of a file: a mapping from their names to ``Pin`` objects.
 
-    ``Dataset.pin()`` and ``registry.load_pin()`` return a PinFile, because one file may hold several pins.
-    ``pins["train"]`` finds a pin by its name, or by a split expression that only one of them has.
+    ``Dataset.pin()`` and ``registry.load_pin()`` return a PinFile, because one file may contain several pins.
+    ``pins["train"]`` returns a pin by its name, or by a split expression that only one of them has.
 
     Attributes:
         content: all values of the file, including fields that this release does not know.
         document: the known fields, validated.
-        places: where the files of the pins are looked for.
+        places: the places that are searched for the files of the pins.
 
     >>> import registry, tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -65,7 +65,7 @@ class PinFile(Mapping[str, Pin]):
     """
 
     def __init__(self, content: Mapping[str, Any], document: PinDocument, places: Places) -> None:
-        """``content`` holds the values of the file, including unknown fields; ``document`` holds the known ones."""
+        """``content`` has the values of the file, including unknown fields; ``document`` has the known fields."""
         self.content = content
         self.document = document
         self.places = places
@@ -85,7 +85,7 @@ class PinFile(Mapping[str, Pin]):
         Args:
             entries: one mapping for each pin, as ``make_entry`` returns it.
             created_by: name and version of the software that makes the file.
-            places: where to look for the files of the pins.
+            places: the places to search for the files of the pins.
             base: a file whose unknown fields are kept.
 
         Raises:
@@ -105,7 +105,7 @@ class PinFile(Mapping[str, Pin]):
         Args:
             data: the text, UTF-8.
             source: name of the file, for messages.
-            places: where to look for the files of the pins. None is ``Places()``.
+            places: the places to search for the files of the pins. None means ``Places()``.
 
         Raises:
             PinFormatError: the text is not a valid pin file; every fault has its key path and line.
@@ -114,7 +114,7 @@ class PinFile(Mapping[str, Pin]):
         return cls._checked(read_yaml(data, source), source, Places() if places is None else places)
 
     def with_places(self, places: Places) -> PinFile:
-        """A copy of these pins that looks for their files in ``places``."""
+        """A copy of these pins that searches for their files in ``places``."""
         return PinFile(self.content, self.document, places)
 
     @classmethod
@@ -123,7 +123,7 @@ class PinFile(Mapping[str, Pin]):
 
         Args:
             path: path or URL of the file.
-            places: where to look for the files of the pins. None is ``Places()``.
+            places: the places to search for the files of the pins. None means ``Places()``.
 
         Raises:
             PinFormatError: the file is not a valid pin file; every fault has its key path and line.
@@ -134,13 +134,13 @@ class PinFile(Mapping[str, Pin]):
         text = require_plain(os.fspath(path))
         store, name = open_parent(text)
         if name in ("", ".", ".."):
-            raise NotStoredError(f"there is no pin file {text!r}: that is a folder", hint="Name a file in it.")
+            raise NotStoredError(f"no pin file at {text!r}, which is a folder", hint="Name a file in it.")
         try:
             data = store.read_bytes(name)
         except NotStoredError as error:
             raise NotStoredError(
-                f"there is no pin file {text}",
-                hint="Make one with: registry pin create REF SPLIT -o FILE",
+                f"no pin file at {text}",
+                hint="To create one: registry pin create REF SPLIT -o FILE",
                 details=error.details,
             ) from error
         return cls.from_yaml(data, text, places=places)
@@ -180,7 +180,7 @@ class PinFile(Mapping[str, Pin]):
         return cls(content, document, places)
 
     def without_secrets(self) -> PinFile:
-        """These pins without passwords and signatures in URLs, which older releases kept; else ``self``."""
+        """These pins without passwords and signatures in URLs, which older releases stored; else ``self``."""
         entries = [_without_secrets(entry) for entry in self.content["pins"]]
         return self if entries == self.content["pins"] else self._with(entries)
 
@@ -208,16 +208,16 @@ class PinFile(Mapping[str, Pin]):
         force: bool = False,
         expected: str | None = None,
     ) -> str:
-        """Write the file in one step and return its absolute path. A file with the same content is left as it is.
+        """Write the file atomically and return its absolute path. A file with the same content is not touched.
 
         Args:
-            path: of the file.
+            path: the path of the file.
             force: replace an existing file that has other content.
-            expected: the digest of the file to replace; None replaces any.
+            expected: the digest of the file to replace. None replaces any file.
 
         Raises:
             AlreadyStoredError: a file with other content exists, and ``force`` is False.
-            ConflictError: the existing file does not have the digest ``expected``: somebody else changed it meanwhile.
+            ConflictError: the existing file does not have the digest ``expected``: somebody changed it in the meantime.
             StorageError: the file cannot be written.
         """
         place = expand_home(path).absolute()
@@ -228,7 +228,7 @@ class PinFile(Mapping[str, Pin]):
                 return str(place)
             if expected is not None and (found := _digest_of(there)) != expected:
                 raise ConflictError(
-                    f"{os.fspath(path)} was changed by somebody else meanwhile",
+                    f"{os.fspath(path)} was changed by somebody else in the meantime",
                     hint="Run the same command again.",
                     details={"path": str(place), "expected": expected, "found": found},
                 )
@@ -237,9 +237,9 @@ class PinFile(Mapping[str, Pin]):
         return str(place)
 
     def add_to(self, path: str | os.PathLike[str], base: PinFile) -> PinFile:
-        """Write these pins to the file at ``path``, from which ``base`` was read: they are ``base`` and new pins.
+        """Write these pins, which are ``base`` and new pins, to the file at ``path``, from which ``base`` was read.
 
-        If others changed the file meanwhile, the new pins are added to theirs.
+        If the file was changed in the meantime, the new pins are added to its current pins.
 
         Args:
             path: path of the file.
@@ -249,8 +249,8 @@ class PinFile(Mapping[str, Pin]):
             The pins that were written.
 
         Raises:
-            ConflictError: the file has another pin of that name by now, or it changes again and again.
-            PinFormatError, PinChangedError: the file at ``path`` is invalid by now.
+            ConflictError: the file now has another pin of that name, or it changes repeatedly.
+            PinFormatError, PinChangedError: the file at ``path`` is now invalid.
             StorageError: the file cannot be read or written.
         """
         new = [name for name in self._pins if name not in base._pins]
@@ -308,7 +308,7 @@ class PinFile(Mapping[str, Pin]):
 
         Args:
             split: the pinned expression, or None.
-            read_config: the order. None is the pinned one.
+            read_config: the order. None means the pinned order.
             slicing: the pinned slicing rule, or None.
             rounding: the pinned rounding, or None.
 
@@ -441,7 +441,7 @@ def _key_path(location: Sequence[str | int], content: Any) -> str:
 
 
 def _line(lines: Mapping[str, int], key: str | None) -> int | None:
-    """The line of ``key``. A missing field has no line: then it is the line of the nearest value around it."""
+    """The line of ``key`` or, for a missing field, of the nearest enclosing value."""
     while key:
         if key in lines:
             return lines[key]

@@ -1,11 +1,11 @@
-"""Finds the files of a pin: first in folders of this machine, then at the places that the pin names.
+"""Finds the files of a pin: first in folders of this machine, then in the places that the pin names.
 
     Places --visit--> folders, nearest first --find--> one that holds every file of a pin with the pinned size
     list_files --> PinnedFile, each once --ShardLocator--> FileLocation --copy_checked--> right bytes
 
-A location in a pin is the URL or path of the folder that holds its files, or a path below a data directory. Whoever
-wrote the pin chose its locations, so a URL or an absolute path is used only if the reader allowed it. ``verify`` checks
-the content of a folder; ``copy_checked`` checks a file while ``restore`` and ``bundle`` copy it.
+A location in a pin is the URL or path of the folder with its files, or a path below a data directory. The author of the
+pin chose its locations, so a URL or an absolute path is used only if the reader allowed it. ``verify`` checks the
+content of a folder; ``copy_checked`` checks a file while ``restore`` and ``bundle`` copy it.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ _ONLY_NAMED: Final = "only the pin names this place"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedSource:
-    """A place that was rejected, and why.
+    """A place that was rejected, and the reason.
 
     Attributes:
         place: the path or URL of a folder or file.
-        problem: what is wrong there.
-        is_wrong: there is a file, but it is not the pinned one.
-        is_temporary: the place could not be reached, or the connection broke: another attempt may succeed.
+        problem: the reason.
+        is_wrong: whether the file exists but is not the pinned one.
+        is_temporary: whether the place could not be reached or the connection broke, so another attempt may succeed.
         allow: the argument of ``--allow-host`` that allows the place, if the reader did not.
         hint: how to make the place usable, if that is known.
     """
@@ -88,12 +88,12 @@ class RejectedSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Places:
-    """Where to look for the files of pins, in this order.
+    """The places to search for the files of pins, in this order.
 
     Attributes:
         data_dir: a folder that the reader named: a data directory, or the folder of the files itself. If it is given,
             no other place is searched.
-        beside: the folder of the pin file; a bundle holds its shards in ``data`` beside it.
+        beside: the folder of the pin file; a bundle has its shards in ``data`` next to the pin file.
         data_dirs: data directories of this machine.
         folders: the folders from which a catalog reads versions stored elsewhere, by their path below a data directory.
         index_folder: where readers cache the offsets of records, or None.
@@ -116,7 +116,7 @@ class Places:
         """These places without the data directories of this machine if the pin file is in an unpacked bundle.
 
         A bundle is verified by its own files: otherwise an incomplete bundle would pass on a machine that has the data.
-        Places that the reader named or agreed to stay.
+        Places that the reader named or allowed are kept.
         """
         if self.beside is None or not is_bundle(self.beside):
             return self
@@ -131,12 +131,12 @@ class Places:
         return replace(self, allowed=self.allowed | Allowed.of(fetch=fetch, hosts=hosts))
 
     def find(self, entry: PinEntry) -> Store:
-        """The first folder that holds all files of a pin, each with its pinned size.
+        """The first folder that contains all files of a pin, each with its pinned size.
 
         Raises:
-            NotStoredError: no folder holds them all; the message lists the folders and what each lacks.
-            StorageUnavailableError: no folder holds them all, and one could not be reached.
-            FetchNotAllowedError: no folder holds them all, and the pin names places that the reader did not allow.
+            NotStoredError: no folder has all files; the message lists the folders and what each lacks.
+            StorageUnavailableError: no folder has all files, and one could not be reached.
+            FetchNotAllowedError: no folder has all files, and the pin names places that the reader did not allow.
         """
         rejected: list[RejectedSource] = []
         for place in self.visit(entry):
@@ -159,13 +159,13 @@ class Places:
             rejected,
             f"{files} are not in any folder that was searched{listed}",
             unasked=f"{files} ({size}) are not in any folder that was searched{listed}",
-            hint=f"Name their folder with {spell('data_dir=DIR')}, or get them with: "
+            hint=f"Name their folder with {spell('data_dir=DIR')}, or copy them from a catalog: "
             "registry pin restore FILE --to DIR --catalog URL",
             details={"places": list(map(str, rejected))[:100]},
         )
 
     def find_any(self, entry: PinEntry) -> Store:
-        """As ``find``; if no folder holds all files as pinned, the first one that holds one of them, or a version.
+        """Like ``find``, but if no folder has all files, the first folder that has one of them, or a version.
 
         Raises:
             NotStoredError, StorageUnavailableError, FetchNotAllowedError: no folder does; see ``find``.
@@ -180,7 +180,7 @@ class Places:
             raise
 
     def visit(self, entry: PinEntry) -> Iterator[Store | RejectedSource]:
-        """The folders that may hold the files of a pin, nearest first, each once.
+        """The folders that may contain the files of a pin, nearest first, without duplicates.
 
         A place that the pin names is rejected if the reader did not allow it, or if it cannot be opened.
         """
@@ -226,7 +226,7 @@ class Places:
             yield self.folders[folder_of(entry)], open_store
 
     def _open_beside(self, url: str) -> Store:
-        """A folder beside the pin file. A web server that the reader named must not redirect to another one."""
+        """A folder next to the pin file. A web server that the reader named must not redirect to another server."""
         if not url.startswith(("http://", "https://")):
             return open_store(url)
         return open_named(url, self.allowed.with_typed(url))
@@ -253,7 +253,7 @@ class PinnedFile:
 
 
 def list_files(entries: Iterable[PinEntry]) -> list[PinnedFile]:
-    """The files that pins need, each once, sorted by path.
+    """The files that pins need, without duplicates, sorted by path.
 
     Raises:
         ConflictError: two pins need different bytes at one path.
@@ -295,7 +295,7 @@ class ShardLocator:
         self._places = places
 
     def sources(self) -> Iterator[FileLocation]:
-        """The places that hold the file with its pinned size, nearest first."""
+        """The places that have the file with its pinned size, nearest first."""
         tried = {rejected.place for rejected in self.rejected}
         for source in self._all():
             place = source.place if isinstance(source, RejectedSource) else source.url
@@ -363,7 +363,7 @@ def copy_checked(pinned_file: PinnedFile, source: FileLocation, write: Callable[
 
 
 def no_right_bytes(missing: Sequence[ShardLocator]) -> RegistryError:
-    """The error for files that no place holds as pinned: it lists the places and what is wrong at each."""
+    """The error for files that no place has as pinned; it lists the places and the problem of each."""
     listed = []
     for locator in missing[:_MOST_LISTED]:
         listed.append(
@@ -382,7 +382,7 @@ def no_right_bytes(missing: Sequence[ShardLocator]) -> RegistryError:
         [rejected for locator in missing for rejected in locator.rejected],
         f"cannot find {count} with the pinned content{''.join(listed)}",
         unasked=f"cannot find {count} ({counted(num_bytes, 'byte')}) in the allowed places{''.join(listed)}",
-        hint=f"Name a folder that holds them with {spell('data_dir=DIR')}, or download them yourself: "
+        hint=f"Name a folder that contains them with {spell('data_dir=DIR')}, or download them yourself: "
         "the right files have the sha256 above. From a catalog: registry pin restore FILE --to DIR --catalog URL",
         details={"files": files},
     )
@@ -405,7 +405,7 @@ def _not_found(
 
 
 def agreement_hint(allow: Sequence[str]) -> str:
-    """The hint that shows how to allow places; ``allow`` holds the argument of ``--allow-host`` for each."""
+    """The hint that shows how to allow places; ``allow`` has the argument of ``--allow-host`` for each."""
     chosen = list(allow[:_MOST_LISTED])
     is_covered = not any(needs_name(host if "://" in host else f"https://{host}") for host in allow)
     covered = f" (or {spell('fetch', True)}, for every place that a pin names)" if is_covered else ""
@@ -418,7 +418,7 @@ def agreement_hint(allow: Sequence[str]) -> str:
 def first_missing(store: Store, entry: PinEntry, cache: FileCache | None = None) -> str | None:
     """A sentence on the first file of a pin that ``store`` lacks; None if it has all of them with their pinned sizes.
 
-    A store of another machine is not asked for a file that is in the ``cache``.
+    A store on another machine is not queried for a file that is in the ``cache``.
 
     Raises:
         FetchNotAllowedError, StorageUnavailableError: the store does not answer.
@@ -443,7 +443,7 @@ def first_missing(store: Store, entry: PinEntry, cache: FileCache | None = None)
 
 
 def holds(store: Store, name: str) -> bool:
-    """Whether ``store`` holds a file of that name and can be read."""
+    """Whether ``store`` has a file of that name and can be read."""
     try:
         return store.size(name) >= 0
     except StorageError:

@@ -106,7 +106,7 @@ def hash_leaf(block: RecordBlock, decoder: BlockDecoder) -> dict[str, bytes] | N
     """The leaf of each key of at most 1,024 records; None if one of them is not a tf.train.Example.
 
     The values are hashed, not the records, so the order of map keys and the packing of numbers do not matter. A key
-    joins the names of nested features with ``/``. For each kind of values that the records hold under the key, in the
+    joins the names of nested features with ``/``. For each kind of values that the records have under the key, in the
     order bytes, float, int64, a leaf is the sha256 of
 
         the kind's name and a zero byte, the number of values of each record, then the values of all records:

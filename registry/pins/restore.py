@@ -1,7 +1,7 @@
-"""Copies the files of pins into a data directory, each from the first place that holds the pinned bytes.
+"""Copies the files of pins into a data directory, each from the first place that has the pinned bytes.
 
-A file gets its name only with the right bytes, and existing right files are kept. So a restore that was stopped or
-killed continues when it is run again.
+A file gets its final name only with the right bytes, and existing right files are kept. A restore that was stopped or
+killed therefore continues when it is run again.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class RestoredFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreReport:
-    """What a restore did, or with ``dry_run`` would do.
+    """The result of a restore, or of its dry run.
 
     Attributes:
         target: the path or URL of the data directory.
         files: the files of the pins, sorted by path.
-        dry_run: whether nothing was copied.
+        dry_run: whether this was a dry run, which copies nothing.
     """
 
     target: str
@@ -96,18 +96,18 @@ def restore(
 ) -> RestoreReport:
     """Copy the files of pins into a data directory, as ``<target>/<name>[/<config>]/<version>/<file>``.
 
-    Each file comes from the first place that holds the pinned bytes: the folders of ``pin_file.places``, then the
+    Each file comes from the first place that has the pinned bytes: the folders of ``pin_file.places``, then the
     file's own locations; if a ``data_dir`` was named, only from there. Afterwards ``Places(data_dir=target_folder)``
     finds the files.
 
     Args:
         pin_file: the pins.
-        names: names or split expressions of some of them; None is all.
+        names: names or split expressions of some of them. None means all.
         target_folder: a path or URL; created if it is missing.
-        force: replace existing files that hold other bytes.
+        force: replace existing files that have other bytes.
         dry_run: only report. Existing files are hashed; at the sources, only sizes are compared.
         advance: called with the number of bytes hashed or copied since the last call, by one thread at a time.
-        threads: number of files to copy at once; None is eight.
+        threads: number of files to copy at the same time. None means eight.
         fetch: allow downloads from every place that the pins name, if its address is public.
         allow_hosts: hosts, buckets and folders to allow, in addition to those that ``pin_file`` was loaded with.
 
@@ -118,11 +118,11 @@ def restore(
         PinNotFoundError: a name is unknown.
         ConflictError: two pins need different bytes in one file.
         AlreadyStoredError: a file exists with other bytes, and ``force`` is False; nothing was copied.
-        ShardMismatchError: no place holds a file as pinned, and one holds other bytes; the other files were restored.
-        NotStoredError: no place holds a file at all; the other files were restored.
-        StorageUnavailableError: no place holds a file, and one could not be reached; the other files were restored.
-        FetchNotAllowedError: no place holds a file, and the pins name places that you did not allow; the other files
-            were restored.
+        ShardMismatchError: no place has a file as pinned, and one has other bytes; the other files were restored.
+        NotStoredError: no place has a file at all; the other files were restored.
+        StorageUnavailableError: no place has a file, and one could not be reached; the other files were restored.
+        FetchNotAllowedError: no place has a file, and the pins name places that you did not allow; the other files were
+            restored.
         StorageError: the target cannot be written.
     """
     files = list_files(pin.entry for pin in pin_file.choose(names))
@@ -172,7 +172,7 @@ class _Work:
         self._lock = Lock()
 
     def is_right(self, file: PinnedFile) -> bool | None:
-        """Whether the target holds the file as pinned; None if the file does not exist."""
+        """Whether the target has the file as pinned; None if the file does not exist."""
         try:
             if self._target.size(file.path) != file.file.num_bytes:
                 return False
@@ -192,7 +192,7 @@ class _Work:
         return next(locator.sources(), None), locator
 
     def copy(self, pinned_file: PinnedFile) -> tuple[FileLocation | None, ShardLocator]:
-        """Copy a file from the first place that holds it as pinned; that place, or None, and the locator."""
+        """Copy a file from the first place that has it as pinned. Returns that place, or None, and the locator."""
         locator = ShardLocator(pinned_file, self._places)
         for source in locator.sources():
             try:

@@ -1,12 +1,12 @@
-"""Signs a pin file and checks signatures. The signature is a file of its own, next to the pin file.
+"""Signs a pin file and checks signatures. The signature is a separate file next to the pin file.
 
-It holds an in-toto statement, version 1, in a DSSE envelope, version 1, as JSON (protocol.md and envelope.md of
+It contains an in-toto statement, version 1, in a DSSE envelope, version 1, as JSON (protocol.md and envelope.md of
 github.com/secure-systems-lab/dsse). Other tools for these formats can check it. The statement proves the sha256 of the
 file; its description of the pins is for people. Base64 is accepted in its standard spelling only. Unknown fields are
 kept and ignored, as DSSE requires. Keys are in ``registry.pins.keys``.
 
-The index of a site contains its signature. It is one of DSSE, too, with a payload type of its own, so that a signature
-of a pin file is never one of a site.
+The index of a site contains its signature. It is also a DSSE signature, with its own payload type, so that a signature
+of a pin file is never valid for a site.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def sign_pin(data: bytes, key: Ed25519PrivateKey, *, name: str, envelope: str | 
     signed = blank if envelope is None else Envelope.parse(envelope)
     if (signed.payload_type, signed.payload) != (blank.payload_type, blank.payload):
         raise SignatureError(
-            f"the envelope is for another file than {name} is now, so your signature cannot be added to it",
-            hint="Sign into a new envelope, or get the file that the others signed.",
+            f"the envelope does not match the current content of {name}, so your signature cannot be added to it",
+            hint="Write a new envelope, or get the file that the others signed.",
             details={"name": name},
         )
     return signed.signed(Signature.of(key_id(key.public_key()), key.sign(blank.signed_bytes))).to_text()
@@ -169,7 +169,7 @@ def verify_index(index: SiteIndex, public_keys: Iterable[Ed25519PublicKey]) -> s
         The name of the trusted key that signed.
 
     Raises:
-        SignatureError: the index is not signed, or by another key, or was changed.
+        SignatureError: the index is not signed, was signed by another key, or was changed.
         UsageError: ``public_keys`` is empty.
     """
     keys = _by_name(public_keys)

@@ -1,10 +1,10 @@
-"""Checks that a folder holds the pinned records: by its files if they are the pinned ones, else record by record.
+"""Checks that a folder contains the pinned records: by its files if they are the pinned ones, else record by record.
 
     every file has the pinned sha256              -> the records are the pinned ones, byte for byte
     else: the digest over all records is the same -> the same records, in other files
     else                                          -> what differs: file, record, features, and both digests
 
-The folder may hold another version of the dataset with other shards: its ``dataset_info.json`` describes them.
+The folder may contain another version of the dataset with other shards, which its ``dataset_info.json`` describes.
 """
 
 from __future__ import annotations
@@ -71,18 +71,18 @@ def verify_pin(
         store: a folder with the pinned files, or with any version of the dataset.
         splits: the splits of that version by name; None reads them from ``dataset_info.json`` in the folder.
         deep: also decode every record, and check everything that the pin says about the records.
-        quick: if all files are the pinned ones, check three records instead of all. Then it is not proved that the
-            digest over all records is right: whoever made the pin is trusted for it.
+        quick: if all files are the pinned ones, check only three records. This does not prove that the digest over all
+            records is right: the author of the pin is trusted for it.
         indexes: where the offsets of records are cached.
         processes: number of workers; None uses one for each core if there is enough data.
         advance: called with the number of bytes hashed since the last call.
 
     Raises:
-        NotStoredError: the folder holds neither a pinned file nor a version of the dataset.
-        UsageError: both ``deep`` and ``quick``.
+        NotStoredError: the folder contains neither a pinned file nor a version of the dataset.
+        UsageError: both ``deep`` and ``quick`` are given.
     """
     if deep and quick:
-        raise UsageError("deep and quick exclude each other", hint="Choose one: deep reads every record, quick three.")
+        raise UsageError("deep and quick cannot be combined", hint="Choose one: deep reads every record, quick three.")
     # If the pinned files are there, the pin's own layout is checked, since readers follow it.
     others = None if first_missing(store, entry) is None else _other_splits(entry, splits or _read_splits(store))
     file_format = next(iter(others.values())).files.file_format if others else entry.file_format
@@ -91,8 +91,8 @@ def verify_pin(
         return verification.compare_records(others)
     if entry.files and not any(holds(store, file.name) for file in entry.files):
         raise NotStoredError(
-            f"{store.url} holds no file of {reference_of(entry)} and no dataset_info.json",
-            hint="Name the folder of the version, or the data directory that holds it.",
+            f"{store.url} contains no file of {reference_of(entry)} and no dataset_info.json",
+            hint="Name the folder of the version, or the data directory that contains it.",
             details={"path": store.url},
         )
     faults = list(verification.check_files())
@@ -144,7 +144,7 @@ def find_damaged(
 ) -> Iterator[RegistryError]:
     """Every fault in the first ``num_records`` records of a file, up to one after which no record can be found.
 
-    No further records are read: a gzip file of some kilobytes may hold millions. Of a file in another format than
+    No further records are read: a gzip file of some kilobytes may contain millions. Of a file in another format than
     TFRecord, only the first fault is returned, because damage affects many of its records at once.
     """
     try:
@@ -307,7 +307,7 @@ class _Verification:
         }
         position = digests.find_changed(RecordSums.parse(pinned.finder))
         if digests.unordered == pinned.unordered:
-            problem = "all pinned records are there, but in another order"
+            problem = "all pinned records are present, but in another order"
         elif position is not None:
             yield self._changed_record(plan, digests, position, features)
             return
@@ -342,7 +342,7 @@ class _Verification:
         elif digests.features:
             subject = "has the same values in another serialization"
         else:
-            subject = "is not a tf.train.Example any more"
+            subject = "is no longer a tf.train.Example"
         return PinFault(
             problem=f"{filename}: record {record} (number {position} of {self.entry.split}) {subject}: "
             f"sha256 mismatch: expected {before.hex()}, found {now.hex()}",
@@ -364,7 +364,7 @@ class _Verification:
         return f" (the {' and the '.join(right)} record {'are' if len(right) > 1 else 'is'} right)" if right else ""
 
     def _contradictions(self, digests: RecordDigests) -> Iterator[PinFault]:
-        """Wrong statements of the pin about its records, though the digest over the records is right."""
+        """Wrong statements of the pin about its records, although the digest over the records is right."""
         pinned = self.entry.records
         said: list[tuple[str, str, str]] = [
             ("unordered", pinned.unordered, digests.unordered),
@@ -389,7 +389,7 @@ class _Verification:
                 )
 
     def _broken_files(self, changed: Sequence[str]) -> Iterator[PinFault]:
-        """The faults of changed files that hold the pinned records in damaged framing.
+        """The faults of changed files that contain the pinned records in damaged framing.
 
         Another reader may not reach the records of such a file. ``verify.py`` in a bundle reports the same fault.
         """
@@ -457,7 +457,7 @@ def _plan_other(entry: PinEntry, splits: Mapping[str, Split]) -> Plan:
 
 
 def _other_numbers(entry: PinEntry, splits: Mapping[str, Split]) -> Iterator[str]:
-    """Notes on splits whose length changed since they were pinned: split expressions may give other records now."""
+    """Notes on splits whose length changed since they were pinned, so expressions may select other records now."""
     for split in entry.splits:
         held = splits[split.name].num_examples if split.name in splits else 0
         if held != split.num_examples:

@@ -135,7 +135,7 @@ class _Reading:
                 next(self._events)  # the end of the document
                 if isinstance(next(self._events), yaml.StreamEndEvent):
                     return value
-        return self._fail("expected one YAML mapping", hint="Make one with: registry pin create REF SPLIT -o FILE")
+        return self._fail("expected one YAML mapping", hint="To create one: registry pin create REF SPLIT -o FILE")
 
     def _value(self, event: Any, path: str, depth: int) -> Any:
         """The value that begins with ``event``. It consumes all events of the value."""
@@ -185,7 +185,7 @@ class _Reading:
         return inner
 
     def _keep_line(self, path: str, line: int) -> None:
-        """Keep the first line of a path, until all lines together use too much memory."""
+        """Remember the first line of a path, unless all lines together use too much memory."""
         if self._lines_bytes < _MAX_LINES_BYTES and path not in self._lines:
             self._lines[path] = line
             self._lines_bytes += len(path) + _LINE_BYTES

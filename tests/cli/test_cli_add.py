@@ -85,7 +85,7 @@ def test_a_column_decides_the_split_and_another_the_key(cli: Cli, folder: Path) 
     (folder / "people.csv").write_text("id,part,name\n1,train,Ada\n2,test,Alan\n4,train,Grace\n")
     diff = cli("add", "people.csv", "--split-by", "part", "--dry-run").out
     assert sorted(re.findall("    record [0-9] (.*)", diff)) == [
-        "with id 3 is gone: name 'Grace'",
+        "with id 3 was removed: name 'Grace'",
         "with id 4 is new: name 'Grace'",
     ]
     back = cli("add", "people.csv", "--split-by", "part", "--key-by", "content")

@@ -277,8 +277,8 @@ def test_a_corrected_record_without_a_key_is_gone_and_new(run: Run, catalog: reg
     dry = run("sales.csv", "--dry-run", "--show", "100")
     assert any(line.startswith("  train: 7 added, 2 removed, 38 ") for line in dry)
     records = sorted(re.sub(r"record [0-9]+", "record N", line.strip()) for line in dry if " record " in line)
-    values = ["record N is gone: amount 10.5, city 'berlin', sale_id 1007"]
-    values.append("record N is gone: amount 30.0, city 'berlin', sale_id 1020")
+    values = ["record N was removed: amount 10.5, city 'berlin', sale_id 1007"]
+    values.append("record N was removed: amount 30.0, city 'berlin', sale_id 1020")
     values += [f"record N is new: amount 0.5, city 'oslo', sale_id {1040 + number}" for number in range(5)]
     values.append("record N is new: amount 30.0, city 'rome', sale_id 1020")
     values.append("record N is new: amount 69.5, city 'berlin', sale_id 1007")

@@ -96,7 +96,7 @@ def test_a_number_between_two_others_is_held_against_both(published: Cli, worksp
     assert refused.err == (
         "error: animals:1.1.0 is too small a number: "
         "in animals:1.2.0 the changes would exceed a MINOR version\n"
-        "  feature tame is gone (Tensor bool)\n"
+        "  feature tame was removed (Tensor bool)\n"
         "hint: Use a number above 1.2.0, or another MAJOR number.\n"
     )
     preview = published("publish", "--dry-run", str(workspace / "between"), "--format", "json")

@@ -20,7 +20,7 @@ Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 
 FILE = "dataset.lock.yaml"
 NOTE = "note: numbers:2.0.0 is experimental: the canonical version is 1.0.0\n"
-CHANGED = f"error: {FILE} was changed by somebody else meanwhile\nhint: Run the same command again.\n"
+CHANGED = f"error: {FILE} was changed by somebody else in the meantime\nhint: Run the same command again.\n"
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_a_file_is_replaced_only_where_it_is_the_expected_one(pins: Cli) -> None
             Path(FILE).write_text(content, encoding="utf-8")
         with pytest.raises(ConflictError) as caught:
             old.save(FILE, force=True, expected="sha256:" + "0" * 64)
-        assert caught.value.message == f"{FILE} was changed by somebody else meanwhile"
+        assert caught.value.message == f"{FILE} was changed by somebody else in the meantime"
         Path(FILE).touch()
     old.save(FILE, force=True)
     newer.save(FILE, force=True, expected=old.digest)

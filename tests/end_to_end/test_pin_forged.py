@@ -87,7 +87,7 @@ def test_the_digest_of_a_paper_over_other_files_is_not_proved(catalog: Catalog) 
     forged = forge(pins, pass_off)["train"]
     assert str(Citation.of(forged.entry)) == str(Citation.of(pins["train"].entry))
     (fault,) = forged.verify().faults
-    assert fault.problem.startswith("all pinned records are there, but in another order")
+    assert fault.problem.startswith("all pinned records are present, but in another order")
     (seen,) = forged.verify(quick=True).faults
     assert seen.problem.startswith(f"{THIRD}: record 2 (number 0 of train[22:26]): sha256 mismatch: ")
 
@@ -97,7 +97,7 @@ def test_more_records_than_a_file_can_hold_are_refused(catalog: Catalog) -> None
         entry["files"][-1]["num_examples"] = 2**50
         entry["splits"][0]["num_examples"] = 30 + 2**50
 
-    with pytest.raises(PinFormatError, match=r"files\[0\]\.num_examples: a file of [0-9]+ bytes cannot hold [0-9]+"):
+    with pytest.raises(PinFormatError, match=r"files\[0\]\.num_examples: a file of [0-9]+ bytes cannot contain [0-9]+"):
         forge(catalog.dataset("animals").pin("train[30:]"), boast)
 
 
@@ -132,7 +132,7 @@ def test_quick_verification_notes_what_it_did_not_check(catalog: Catalog) -> Non
     report = pin.verify(quick=True)
     assert (report.faults, report.proved_by) == ((), "files")
     assert report.notes == ("only three records were checked; for the digest over all records, the pin is trusted",)
-    with pytest.raises(UsageError, match="deep and quick exclude each other"):
+    with pytest.raises(UsageError, match="deep and quick cannot be combined"):
         pin.verify(quick=True, deep=True)
 
 

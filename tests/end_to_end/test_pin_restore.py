@@ -149,7 +149,7 @@ def test_without_intact_bytes_every_location_is_reported_and_the_rest_is_restore
     )
     assert str(caught.value) == f"{first}\n    {data / SHARD}: sha256 mismatch: expected {sha256}, found {bad}"
     assert caught.value.hint == (
-        "Name a folder that holds them with data_dir=DIR, or download them yourself: "
+        "Name a folder that contains them with data_dir=DIR, or download them yourself: "
         "the right files have the sha256 above. From a catalog: registry pin restore FILE --to DIR --catalog URL"
     )
     assert caught.value.exit_code == 5

@@ -190,13 +190,13 @@ def test_reordered_records_are_reported_as_reordered(paper: Path, pins: PinFile)
     rewrite(path, swap)
     *files, fault = faults(pins["train"].verify(), of_records=False)
     assert [file.filename for file in files] == [path.name]
-    assert fault.problem.startswith("all pinned records are there, but in another order: digest over all ")
+    assert fault.problem.startswith("all pinned records are present, but in another order: digest over all ")
     assert fault.problem.endswith(" (the middle and the last record are right)")
     assert (fault.pinned, fault.record) == (pins["train"].entry.records.ordered, None)
     assert pins["both"].verify().is_sound
     backwards = prepare(paper / "backwards", "1.0.2", {"train": TRAIN[:72][::-1] + TRAIN[72:], "test": TEST}, shards=5)
     (fault,) = faults(pins["train"].verify(folder=backwards), of_records=False)
-    assert fault.problem.startswith("all pinned records are there, but in another order: ")
+    assert fault.problem.startswith("all pinned records are present, but in another order: ")
 
 
 NEW = {"name": "another", "kind": 1, "age": 3}

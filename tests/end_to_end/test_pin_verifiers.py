@@ -137,7 +137,7 @@ def test_an_incomplete_bundle_fails_on_a_machine_that_has_the_data(
         "error: the files of beasts:1.0.0 train[2:4] are not in any folder that was searched\n"
         f"  file://{packed.parent}: no {packed.name}\n"
         "hint: Name their folder with --data-dir DIR, "
-        "or get them with: registry pin restore FILE --to DIR --catalog URL\n",
+        "or copy them from a catalog: registry pin restore FILE --to DIR --catalog URL\n",
     )
     # Reading may use the other copy, because a read proves its files; and so does a verification that names the folder.
     assert len(list(registry.load_pin(places)["packed"].read())) == 2

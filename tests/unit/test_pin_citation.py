@@ -58,7 +58,7 @@ def test_an_alias_is_never_cited() -> None:
     )
     assert str(Citation.of(pinned)) == LINE
     for text in ("digits@paper", "digits:1.*", "digits"):
-        with pytest.raises(UsageError, match=r"a citation names an exact version, found digits"):
+        with pytest.raises(UsageError, match=r"a citation must name an exact version, found digits"):
             replace(CITED, reference=Reference.parse(text))
 
 

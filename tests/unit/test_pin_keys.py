@@ -88,12 +88,12 @@ def test_keys_of_other_kinds_are_refused(tmp_path: Path, make: Callable[[], Any]
     path = written(tmp_path, key.private_bytes(PEM, PKCS8, NO_PASSWORD))
     with pytest.raises(UsageError) as caught:
         load_private_key(path)
-    assert caught.value.message == f"{path} is a key of the type {kind}; pins are signed with Ed25519 only"
-    assert caught.value.hint == "Make one with: ssh-keygen -t ed25519 -f FILE"
+    assert caught.value.message == f"{path} is a key of the type {kind}; pins are signed only with Ed25519"
+    assert caught.value.hint == "To create a key: ssh-keygen -t ed25519 -f FILE"
     text = key.public_key().public_bytes(PEM, serialization.PublicFormat.SubjectPublicKeyInfo).decode()
     with pytest.raises(UsageError) as caught:
         load_public_key(text)
-    assert caught.value.message == f"the given key is a key of the type {kind}; pins are signed with Ed25519 only"
+    assert caught.value.message == f"the given key is a key of the type {kind}; pins are signed only with Ed25519"
 
 
 P = 2**255 - 19
@@ -133,7 +133,7 @@ def test_a_key_of_small_order_is_refused(tmp_path: Path, raw: bytes, sign: int) 
         load_public_key(openssh(raw))
     assert caught.value.message == ("the given key is a key of small order: anybody can forge its signatures")
     assert caught.value.hint == (
-        "Programs do not create such keys by chance. Ask the signer for the right key over another channel."
+        "Programs do not create such keys by accident. Ask the signer for the right key over another channel."
     )
     pem = Ed25519PublicKey.from_public_bytes(raw).public_bytes(PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     path = written(tmp_path, pem)

@@ -312,7 +312,7 @@ def test_a_signature_cannot_be_added_to_an_envelope_for_another_file() -> None:
         with pytest.raises(SignatureError) as caught:
             sign_pin(data, BOB, name=name, envelope=SIGNED)
         assert caught.value.message == (
-            f"the envelope is for another file than {name} is now, so your signature cannot be added to it"
+            f"the envelope does not match the current content of {name}, so your signature cannot be added to it"
         )
     with pytest.raises(SignatureError, match="not an envelope: invalid JSON"):
         sign_pin(DATA, BOB, name=NAME, envelope="")

@@ -15,7 +15,7 @@ from registry.pins import yaml_text
 from registry.pins.yaml_text import MAX_BYTES, MAX_DEPTH, is_ambiguous, join_key, read_yaml, write_yaml
 
 HINT = "Get the file again from where it was published, or create a new one: registry pin create"
-MAKE_HINT = "Make one with: registry pin create REF SPLIT -o FILE"
+MAKE_HINT = "To create one: registry pin create REF SPLIT -o FILE"
 TAG_HINT = "Remove the word that begins with '!'."
 BREAK_HINT = r"Within a text in double quotes, write \N, \L or \P."
 

@@ -145,7 +145,7 @@ def test_an_added_feature_is_a_minor_and_a_removed_one_a_major() -> None:
     assert lines_of(up) == [("MINOR", "features", "feature text is new (Text)")]
     assert str(up.smallest) == "1.1.0"
     down = compare(described(splits=rows, features=more))
-    assert lines_of(down) == [("MAJOR", "features", "feature text is gone (Text)")]
+    assert lines_of(down) == [("MAJOR", "features", "feature text was removed (Text)")]
     assert str(down.smallest) == "2.0.0"
 
 
@@ -210,7 +210,7 @@ def test_names_that_are_spelled_alike_are_other_features() -> None:
     flat, nested = FeaturesDict({"a/b": "int64"}), FeaturesDict({"a": {"b": "int64"}})
     old = described(splits={"train": [{"a/b": 1}]}, features=flat)
     assert lines_of(compare(old, splits={"train": [{"a": {"b": 1}}]}, features=nested)) == [
-        ("MAJOR", "features", r"feature a\/b is gone (Tensor int64)"),
+        ("MAJOR", "features", r"feature a\/b was removed (Tensor int64)"),
         ("MINOR", "features", "feature a/b is new (Tensor int64)"),
     ]
     assert ContentReader(FeaturesDict({"a/b": "int64", "a": {"b": Repeated(Repeated("int64"))}})).paths == (
