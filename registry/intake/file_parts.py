@@ -150,7 +150,7 @@ def require_same_columns(first: str, columns: Sequence[str], other: str, others:
         faults += [f"{first} lacks {list_names(added)}"] if added else []
         raise SourceError(
             f"{first} and {other} have different columns: {', and '.join(faults)}",
-            hint="The files and splits of a dataset have the same columns, in any order. Add others as other datasets.",
+            hint="The files and splits of a dataset must have the same columns. Add the others as another dataset.",
             details={"files": [first, other], "missing": missing[:100], "added": added[:100]},
         )
 
@@ -204,7 +204,7 @@ def refuse_folder_columns(names: Sequence[str], globs: Mapping[str, str] | None,
     for name in () if globs else names:
         if values := folder_values(name):
             raise SourceError(
-                f"{name}: the folder {next(iter(values))}=... names a column, which this kind of source cannot take",
+                f"{name}: the folder {next(iter(values))}=... names a column, which this kind of source cannot have",
                 hint=f"{hint} If the folders are splits: {spell('splits', {'NAME': 'GLOB'})}",
                 details={"file": name, "columns": list(values)},
             )

@@ -440,9 +440,7 @@ class _Matching:
 
     def bad_rows(self, names: Sequence[str]) -> tuple[BadRow, ...]:
         """Return all rows and files that cannot be used, beginning with the first few of each."""
-        lacking = (
-            (f"{names[0]} has no entry for this file") if len(names) == 1 else "no metadata file has an entry for it"
-        )
+        lacking = f"{names[0]} has no entry for it" if len(names) == 1 else "no metadata file has an entry for it"
         unlisted = [BadRow(file=name, line=None, reason=lacking) for name in self._media if name not in self.row_of]
         few = (*self.bad[:_MOST_SHOWN], *self._missing[:_MOST_SHOWN], *unlisted[:_MOST_SHOWN])
         return (*few, *self.bad[_MOST_SHOWN:], *self._missing[_MOST_SHOWN:], *unlisted[_MOST_SHOWN:])

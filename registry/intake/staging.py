@@ -341,8 +341,7 @@ class _Sorters:
                 f"the holdout {self.holdout.split!r} has no rows",
                 hint=f"Choose a larger percentage, or leave out {spell('holdout')}."
                 if self.split_by is None
-                else f"With {spell('split_by')}, it is taken from 'train'. Choose a larger percentage, or leave it "
-                "out.",
+                else f"With {spell('split_by')}, it is part of 'train'. Choose a larger percentage, or leave it out.",
                 details={"split": self.holdout.split},
             )
         if not self.sorters:

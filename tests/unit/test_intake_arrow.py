@@ -114,8 +114,7 @@ def test_other_columns_or_types_are_an_error(tmp_path: Path, opener: Opener, wri
     first = write(pa.table({"a": [1], "b": ["x"]}))
     assert refuse(opener, tmp_path, {"1": first, "2": write(pa.table({"a": [1], "c": ["x"]}))}) == (
         "1 and 2 have different columns: 2 lacks 'b', and 1 lacks 'c'",
-        "All files and splits of a dataset must have the same columns, in any order. Add the other files as another "
-        "dataset.",
+        "The files and splits of a dataset must have the same columns. Add the others as another dataset.",
     )
     assert refuse(opener, tmp_path, {"1": first, "2": write(pa.table({"a": [1.5], "b": ["x"]}))}) == (
         "column 'a' is int64 in 1, and double in 2",

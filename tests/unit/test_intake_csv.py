@@ -413,10 +413,7 @@ def test_files_with_the_same_columns_in_another_order_are_one_source(tmp_path: P
 
 
 def test_files_with_other_columns_are_an_error(tmp_path: Path) -> None:
-    hint = (
-        "All files and splits of a dataset must have the same columns, in any order. Add the other files as "
-        "another dataset."
-    )
+    hint = "The files and splits of a dataset must have the same columns. Add the others as another dataset."
     assert refuse(tmp_path / "1", {"1.csv": b"a,b\n1,2\n", "2.csv": b"a,c,d\n3,4,5\n"}) == (
         "1.csv and 2.csv have different columns: 2.csv lacks 'b', and 1.csv lacks 'c', 'd'",
         hint,

@@ -214,7 +214,7 @@ def test_metadata_of_parquet(tmp_path: Path) -> None:
             place.format(3) + "the file 'none.png' does not exist",
             place.format(4) + "a second entry for '1.png', after line 2",
             place.format(5) + "file_name is missing",
-            "train/3.png: train/metadata.parquet has no entry for this file",
+            "train/3.png: train/metadata.parquet has no entry for it",
         ]
     )
     assert not source.is_typed

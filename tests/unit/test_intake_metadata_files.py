@@ -142,7 +142,7 @@ def test_names_of_both_sides_come_first_if_some_match(tmp_path: Path, suffix: st
         f"metadata.{suffix}:{first + number}, column 'file_name': the file '{number}.gif' does not exist"
         for number in range(7)
     ]
-    unlisted = [f"{number}.png: metadata.{suffix} has no entry for this file" for number in range(1, 8)]
+    unlisted = [f"{number}.png: metadata.{suffix} has no entry for it" for number in range(1, 8)]
     assert bad(source) == [*missing[:5], *unlisted[:5], *missing[5:], *unlisted[5:]]
     assert source.summary == "8 images (png); metadata from 1 file, 7 entries without a file, 7 images without an entry"
 
@@ -227,5 +227,5 @@ def test_entries_and_files_without_a_counterpart_can_be_skipped(tmp_path: Path) 
     assert caught.value.message == (
         "2 rows or files cannot be used, and at most 1 may be skipped\n"
         "  metadata.csv:3, column 'file_name': the file 'wrong.png' does not exist\n"
-        "  2.png: metadata.csv has no entry for this file"
+        "  2.png: metadata.csv has no entry for it"
     )
