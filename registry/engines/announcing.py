@@ -1,7 +1,8 @@
-"""Holds the engine that a block has chosen, and announces the engine of each call or command in one line.
+"""Stores the engine that a block has chosen, and announces the engine of each call or command in one line.
 
-A call of the API (``announces``) or a command opens ``announced``. ``choose_engine`` tells the ``Work`` of that block
-what it chose. Without a cluster, nothing is announced. All calls of the API import this module, so it imports little.
+A call of the API (``announces``) or a command opens ``announced``. ``choose_engine`` reports its choice to the ``Work``
+of that block. Without a cluster, nothing is announced. Every call of the API imports this module, so it imports little
+itself.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ONE_PROCESS: Final = "only one process was requested"
 LITTLE: Final = "there is little to do"
 NEEDS_THIS_MACHINE: Final = "it needs files or memory on this machine"
 _REASONS: Final = (ONE_PROCESS, LITTLE, NEEDS_THIS_MACHINE)
-"""If several apply, the first of them is given: nearly all work has small parts that only this machine can do."""
+"""If several apply, the first is reported: nearly all work has small parts that only this machine can do."""
 
 
 class Work:
@@ -38,7 +39,7 @@ class Work:
 
     Args:
         doing: what the call does, e.g. ``building prices``.
-        tell: called with each line. None: lines are logged.
+        tell: called with each line. If None, lines are logged.
     """
 
     def __init__(self, doing: str, tell: Callable[[str], None] | None) -> None:
@@ -49,28 +50,28 @@ class Work:
         self._is_told = False
 
     def runs_on(self, engine: Engine) -> None:
-        """Say where the work is done. Later calls say nothing."""
+        """Announce the engine of the work. Later calls have no effect."""
         if not self._is_told:
             self._is_told = True
             self._say(f"{self._doing} on {engine.describe()}")
 
     def stays(self, reason: str) -> None:
-        """Remember why a part of the work is done on this machine: one of the constants above."""
+        """Record why a part of the work is done on this machine: one of the constants above."""
         self._reasons.add(reason)
 
     def warn(self, text: str) -> None:
-        """Say why this machine does work that was meant for the cluster. The same text is printed once."""
+        """Warn why this machine does work that was meant for the cluster. Each text is printed only once."""
         if text not in self._said:
             self._said.add(text)
             self._say(text, is_warning=True)
 
     def cancels(self, num_tasks: int) -> None:
-        """Say that tasks of a cluster are cancelled, for those who watch no progress."""
+        """Announce that tasks of a cluster are being cancelled, if no progress is displayed."""
         tasks = "1 task" if num_tasks == 1 else f"{num_tasks:,} tasks"
         self._say(f"cancelling {tasks}; press Ctrl-C again to quit now")
 
     def end(self) -> None:
-        """Say why the cluster did nothing, unless a line has named the engine or given a warning."""
+        """Explain why the cluster was not used, unless a line has already named the engine or warned."""
         reason = next((known_reason for known_reason in _REASONS if known_reason in self._reasons), None)
         if reason is not None and not self._is_told and not self._said:
             self._say(f"{self._doing} on this machine, because {reason}")
@@ -89,7 +90,7 @@ _work: ContextVar[Work | None] = ContextVar("work", default=None)
 
 @contextmanager
 def announced(doing: str, *, tell: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Announce the engine of the work in the block. A nested block says nothing."""
+    """Announce the engine of the work in the block. Nested blocks announce nothing."""
     if _work.get() is not None:
         yield
         return
@@ -105,7 +106,7 @@ def announced(doing: str, *, tell: Callable[[str], None] | None = None) -> Itera
 def announces(
     doing: str, *subjects: str, other: str = "data"
 ) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
-    """Decorate a public call whose work a cluster may do: one line of the log then says so.
+    """Decorate a public call whose work a cluster may do, so that a line of the log names the engine.
 
     In a notebook, a call without ``progress`` draws a bar.
 
@@ -113,8 +114,9 @@ def announces(
 
     Args:
         doing: what the call does, e.g. ``building``.
-        subjects: the arguments that may name its object, e.g. ``builder``; the line names the first that was passed.
-        other: what the line names if none was passed.
+        subjects: the arguments that may name the object of the work, e.g. ``builder``. The line has the first that was
+            passed.
+        other: the object of the line if none was passed.
     """
 
     def decorate(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
@@ -145,7 +147,7 @@ def announces(
 
 
 def _name_of(value: object) -> str | None:
-    """The words for an argument in the line that names the engine; None if it has no name."""
+    """Describe an argument in the line that names the engine. Returns None if the argument has no name."""
     if isinstance(value, str | os.PathLike):
         return mask(os.fsdecode(value))
     if isinstance(value, type):

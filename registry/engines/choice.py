@@ -6,7 +6,7 @@ much, releases the lock        threads of this process: reading, hashing, waitin
 much, holds the lock           worker processes: decoding records, hashing many small ones
 an unknown amount              this process, until workers prove worthwhile
 
-In a block of ``use_engine``, the engine of the block does all but small amounts of work, if it can run the pieces.
+In a block of ``use_engine``, the engine of the block runs all pieces that it can run, except for small amounts of work.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from registry.plugins import ENGINES, find_plugin, list_plugins, load_plugin
 _SMALL_ITEMS: Final = 20_000
 _SMALL_BYTES: Final = 16 * 2**20
 _MOST_PROCESSES: Final = 16
-"""One process draws all pieces and takes all results; it cannot keep more workers busy."""
+"""A single process draws all pieces and takes all results, so it cannot keep more workers busy."""
 
 _REQUESTS: Final = 8
-"""Simultaneous requests to a remote store, for any number of cores: requests mostly wait."""
+"""Simultaneous requests to a remote store. Requests mostly wait, so the number of cores does not matter."""
 
 _TRIAL_SECONDS: Final = 1.0
 _SLOW_SECONDS: Final = 40e-6
-"""If an item takes longer, sending it to another process and back pays off."""
+"""Sending an item to another process and back pays off only if it takes longer than this."""
 
 _WAITING_TRIAL_SECONDS: Final = 3.0
 _WAITING_SECONDS: Final = 1e-3
-"""If an item takes longer although the processor has little to do, it waits: for a download, or another program."""
+"""An item that takes longer, while the processor has little to do, is waiting for a download or another program."""
 
 
 def num_cpus() -> int:
@@ -88,20 +88,21 @@ def use_engine(
             ``registry.engines``; ``"local"`` or None, this machine; or an engine object, which stays open.
         address: of the cluster, ``host:port``. None: ``RAY_ADDRESS``, else a cluster on this machine, else a new one.
         runtime_env: what Ray sends to the workers, e.g. ``{"py_modules": ["./my_package"]}`` for the code of a builder.
-            Ray logs and shows it, so leave out passwords. See "Runtime environments" in Ray's documentation.
-        task_memory: the bytes of memory that one task may use, at least 256 MiB. Ray starts only as many tasks on a
-            node as its memory allows, and tasks of a build sort in a quarter of what an interpreter leaves. None: Ray
-            starts a task for each CPU, and each sorts in 64 MiB.
-        object_store_memory: the most bytes of inputs, functions and results that a run keeps in Ray's object store, so
-            that large inputs do not fill it; at least one piece is sent. It is also the size of the store of a new
-            cluster, which has at least 75 MiB. None: the number of pieces is the only bound.
+            Ray logs and displays it, so it must not contain passwords. See "Runtime environments" in Ray's
+            documentation.
+        task_memory: the memory that a task may use, in bytes, at least 256 MiB. Ray then starts only as many tasks on a
+            node as its memory allows, and each task of a build sorts in a quarter of the memory that the interpreter
+            leaves free. None: Ray starts a task for each CPU, and each sorts in 64 MiB.
+        object_store_memory: the maximum number of bytes of inputs, functions and results that a run keeps in Ray's
+            object store, so that large inputs do not fill it. At least one piece is always sent. A new cluster gets a
+            store of this size, at least 75 MiB. None: only the number of pieces is limited.
 
     Yields:
         The engine; None for this machine.
 
     Raises:
-        UsageError: the engine is unknown or cannot be loaded, has no such setting, or a setting is too small; no node
-            has ``task_memory``, or there is no cluster.
+        UsageError: the engine is unknown, cannot be loaded, or lacks a setting; a setting is too small; no node has
+            ``task_memory``; or there is no cluster.
         MissingExtraError: Ray is not installed (extra ``ray``).
     """
     values = (address, runtime_env, task_memory, object_store_memory)
@@ -123,7 +124,10 @@ def use_engine(
 
 
 def has_engine_of_block() -> bool:
-    """Whether a block of ``use_engine`` applies. Then do one part of the work at a time: each uses the whole engine."""
+    """Whether a block of ``use_engine`` applies.
+
+    If so, do one part of the work at a time, because each uses the whole engine.
+    """
     return chosen_engine.get() is not None
 
 
@@ -140,15 +144,15 @@ def choose_engine(
     """Return the engine for some work: one of this machine, or the one of ``use_engine``.
 
     Args:
-        wanted: the number of pieces that run at the same time, if the user set it. None: decide by the other arguments.
+        wanted: the number of pieces that run at the same time, if the user set it. If None, the other arguments decide.
         num_bytes: the number of bytes that are read; None if it is unknown.
         num_items: the number of records that are decoded.
         is_local: whether the bytes are on this machine.
         is_unlocked: whether the work mostly runs, or waits, without holding the interpreter's lock.
         is_divided: whether the author has divided the work into pieces. A cluster then runs all of them, although the
-            amount is unknown: each may be large, and read what only the cluster can read.
-        reads: the URLs of the folders that pieces read, if they depend on nothing else of this machine. None: they
-            depend on files or memory of this process, so that only this machine can run them.
+            amount is unknown, because each may be large and read data that only the cluster can access.
+        reads: the URLs of the folders that pieces read, if they depend on nothing else on this machine. None: they
+            depend on files or memory of this process, so only this machine can run them.
 
     Raises:
         UsageError: ``wanted`` is not a whole number, or is below 1.
@@ -158,7 +162,7 @@ def choose_engine(
     """
     is_little = num_bytes is not None and num_bytes < _SMALL_BYTES and num_items < _SMALL_ITEMS
     if wanted is not None:
-        wanted = whole_number(wanted, "processes", least=1, hint="Leave it out to use one for each core.")
+        wanted = whole_number(wanted, "processes", least=1, hint="Leave it out to use one process per core.")
     chosen = chosen_engine.get()
     if chosen is not None:
         work = current_work()
@@ -172,7 +176,7 @@ def choose_engine(
             if wanted is not None or num_bytes is not None or (is_divided and not lent.shares_files):
                 work.runs_on(lent)
                 return lent
-            work.stays(LITTLE)  # unless it turns out to be much
+            work.stays(LITTLE)  # until the amount turns out to be large
             return Growing(lent, on_use=lambda: work.runs_on(lent))
     if wanted is not None:
         width = wanted
@@ -190,7 +194,7 @@ def choose_engine(
 
 
 def _find_engine(name: str) -> Callable[..., Engine]:
-    """The function that opens the engine ``name``, which an installed package offers."""
+    """Return the function that opens the engine ``name`` of an installed package."""
     point = find_plugin(ENGINES, name)
     if point is None:
         names = ["local", *(point.name for point in list_plugins(ENGINES))]
@@ -200,7 +204,7 @@ def _find_engine(name: str) -> Callable[..., Engine]:
 
 
 def _lend(engine: Engine, wanted: int | None, reads: Sequence[str]) -> Engine | None:
-    """The engine for one block of work on ``engine``, which stays open; None if it cannot read what is needed."""
+    """Return ``engine`` for one block of work, which leaves it open, or None if it cannot read the data."""
     for location in reads:
         if not engine.can_read(location):
             current_work().warn(
@@ -219,7 +223,7 @@ class _Wrapped(Engine):
 
     @property
     def shares_files(self) -> bool:
-        """Whether the other engine does."""
+        """The value of the other engine."""
         return self._engine.shares_files
 
     @property
@@ -234,7 +238,7 @@ class _Wrapped(Engine):
 
 
 class Lent(_Wrapped):
-    """Runs pieces with another engine. Closing this one ends its runs, and leaves the other engine open."""
+    """Runs pieces with another engine. Closing this engine ends its runs, but leaves the other engine open."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -246,7 +250,7 @@ class Lent(_Wrapped):
         return self._engine.width
 
     def describe(self) -> str:
-        """The engine in a line for people."""
+        """Describe the engine in a line for messages."""
         return self._engine.describe()
 
     def run(
@@ -279,16 +283,16 @@ class Growing(_Wrapped):
 
     ``workers`` is closed with this engine. ``on_use`` is called before they are used.
 
-    A small dataset is built without waiting for an interpreter to start. After each second of work, or three seconds in
-    which items mostly waited, the mean time of their items decides: sending a quick one to another process takes longer
-    than running it here.
+    A small dataset is therefore built without waiting for an interpreter to start. After each second of work, or three
+    seconds in which items mostly waited, the mean time per item decides: sending a quick item to another process takes
+    longer than running it here.
     """
 
     def __init__(self, workers: Engine, *, on_use: Callable[[], None] | None = None) -> None:
         super().__init__(workers)
         self._on_use = on_use
         self._uses_workers = False
-        self._seconds = 0.0  # of the processor: excludes the time of other programs
+        self._seconds = 0.0  # processor time, which excludes other programs
         self._waited_seconds = 0.0
         self._num_items = 0
 
@@ -321,13 +325,13 @@ class Growing(_Wrapped):
             self._num_items += piece.num_items
             yield piece.input, result
             is_over = self._seconds >= _TRIAL_SECONDS or self._waited_seconds >= _WAITING_TRIAL_SECONDS
-            if is_over and self._num_items:  # 0: another run has just decided
+            if is_over and self._num_items:  # it is 0 if another run has just decided
                 self._decide()
         rest = None if watch is None else replace(watch, before=tally.counts)
         yield from self._engine.run(source, doing=doing, failure=failure, watch=rest)
 
     def _decide(self) -> None:
-        """Use the workers if the last items were slow; else look at the next ones."""
+        """Use the workers if the last items were slow; otherwise decide again after the next items."""
         self._uses_workers = (
             self._seconds / self._num_items >= _SLOW_SECONDS
             or self._waited_seconds / self._num_items >= _WAITING_SECONDS

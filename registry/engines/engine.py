@@ -3,7 +3,7 @@
     pieces of work  --drawn as they are needed-->  engine  --in order-->  (input, result) of each piece
 
 A piece of work is a value: a function and its input. Calling it twice gives the same result, so it can be sent to
-another process, and called again after a fault.
+another process, or called again after a fault.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from registry.engines.watching import Tally, TaskWatch, WatchedFutures
 from registry.errors import RegistryError, UsageError
 
 _WAITING_BYTES: Final = 128 * 2**20
-"""Memory for the inputs of all pieces that wait, unless single ones are larger."""
+"""Memory for the inputs of all waiting pieces, in bytes; a single input may be larger."""
 
 
 class Cancellable(Protocol):
     """The result of a piece that was started."""
 
     def cancel(self) -> object:
-        """Give the piece up. It may still run to its end."""
+        """Give up the piece. It may still run to its end."""
 
 
 S = TypeVar("S", bound=Cancellable)
@@ -42,10 +42,10 @@ class Engine(Protocol):
     Every engine guarantees:
 
     * **Order.** Results come in the order of the pieces, and are the same for every engine.
-    * **Back-pressure.** Pieces are drawn while results are taken. At most ``2 * width + 1`` pieces are drawn whose
-      results have not been yielded, fewer if an engine bounds their bytes. Nothing is drawn before the first result is
-      requested. If a watch takes results before their turn, a cluster does not count pieces that have ended, so that
-      one slow piece does not stop the others: then the bound is 16 times as high.
+    * **Back-pressure.** Pieces are drawn while results are taken. Of the drawn pieces, at most ``2 * width + 1`` have
+    results that were not yielded yet, and fewer if an engine limits their bytes. Nothing is drawn before the first
+    result is requested. If a watch takes results before their turn, a cluster does not count pieces that have ended, so
+    that one slow piece does not stop the others: the limit is then 16 times as high.
     * **Errors.** An error of a piece is raised in its place, after the results of the pieces before it; later pieces
       are cancelled. An error of drawing a piece is raised after the results of all pieces drawn before it. Errors of
       the registry keep their class, text, hint and details. Other errors keep their class if the piece ran in this
@@ -81,18 +81,18 @@ class Engine(Protocol):
 
     @property
     def bytes_of_input(self) -> int:
-        """How large the input of a piece may be, so that all inputs that wait fit into memory: some may be larger."""
+        """The size of an input up to which all waiting inputs fit into memory. Some inputs may be larger."""
         return _WAITING_BYTES // most_drawn(self.width)
 
     def can_read(self, location: str) -> bool:  # noqa: ARG002 (this machine reads what this process can)
-        """Whether pieces can read the folder at this URL. If not, this process does the work."""
+        """Whether pieces can read the folder at this URL. Otherwise this process does the work."""
         return True
 
     def with_width(self, processes: int | None) -> Engine | None:  # noqa: ARG002
-        """Another engine on the same machines, for one block of work; None: the block uses this one.
+        """Return another engine on the same machines, for one block of work, or None to use this engine.
 
         Args:
-            processes: the number of pieces that run at the same time; None: the engine decides.
+            processes: the number of pieces that run at the same time; if None, the engine decides.
         """
         return None
 
@@ -114,9 +114,10 @@ class Engine(Protocol):
         Args:
             pieces: the work; it may be endless.
             doing: what the pieces do, for error messages, in the past tense: "encoded examples".
-            failure: the class of the error if a worker dies, or if an error comes from outside the registry in another
+            failure: the class of the error if a worker dies, or if code outside the registry raises an error in another
                 process.
-            watch: sees the counts of pieces that were started, ended, failed and started again, as they change.
+            watch: receives the numbers of pieces that were started, ended, failed and started again, whenever they
+                change.
 
         Raises:
             UsageError: the engine is closed.
@@ -167,7 +168,8 @@ class ThisProcess(Engine):
         pool, watched = self._pool, WatchedFutures(tally)
 
         def start(piece: Piece[T, R]) -> Future[R]:
-            context = copy_context()  # what applies to this block, such as the chosen engine, applies to its threads
+            # The context of this block, such as the chosen engine, also applies to its threads
+            context = copy_context()
             return watched.start(piece, submit(pool, lambda item: context.run(piece.function, item), piece.input))
 
         def finish(piece: Piece[T, R], future: Future[R]) -> R:
@@ -184,12 +186,12 @@ class ThisProcess(Engine):
 
 
 def closed_engine() -> UsageError:
-    """The error for a run of an engine that is closed."""
+    """Make the error for a run of a closed engine."""
     return UsageError("this engine is closed", hint="Run pieces inside its with block, or open another engine.")
 
 
 def most_drawn(width: int) -> int:
-    """The number of pieces that are drawn before the first result is waited for."""
+    """Return the number of pieces that are drawn before waiting for the first result."""
     return 2 * width + 1
 
 
@@ -201,7 +203,7 @@ def in_order(
     finish: Callable[[Piece[T, R], S], R],
     fits: Callable[[Piece[T, R]], bool] | None = None,
 ) -> Generator[tuple[T, R], None, None]:
-    """Yield the input and the result of each piece, in order. At most ``most`` pieces are started and not yielded.
+    """Yield the input and the result of each piece, in order. At most ``most`` pieces are started, but not yielded yet.
 
     ``start`` starts a piece, and ``finish`` waits for its result. A piece that does not fit is started as soon as it
     fits, or no other piece is left.
@@ -251,9 +253,9 @@ def call_in_thread(
 ) -> Generator[tuple[T, R], None, None]:
     """Yield each of ``items``, and the result of ``function`` for it in a thread, which ends with the iterator.
 
-    So the caller draws the next items while a call reads, writes or hashes, which releases the interpreter's lock.
-    At most ``most`` items are drawn and not yielded. ``is_used=False`` makes each call here: little work is done before
-    a thread has started.
+    The caller can therefore draw the next items while a call reads, writes or hashes, which releases the interpreter's
+    lock. At most ``most`` items are drawn, but not yielded yet. With ``is_used=False``, this thread makes each call,
+    because a small amount of work takes less time than starting a thread.
     """
     if not is_used:
         yield from ((item, function(item)) for item in items)
@@ -266,7 +268,7 @@ def call_in_thread(
 
 
 def submit(pool: Executor, function: Callable[[T], R], item: T) -> Future[R]:
-    """Return the call as a future. It is done in this thread if the pool cannot start it.
+    """Return the call as a future. This thread makes the call if the pool cannot start it.
 
     A pool refuses calls after the main thread has ended, although other threads continue, and if the system has no
     thread left. In the latter case the pool may still run the call, so that it runs twice.
@@ -284,5 +286,5 @@ def submit(pool: Executor, function: Callable[[T], R], item: T) -> Future[R]:
 
 @lru_cache(maxsize=1)
 def shared_threads(process: int) -> Executor:  # noqa: ARG001 (another process needs threads of its own)
-    """The shared threads of a process, given by its id: one for each core, for short calls that do not wait."""
+    """Return the shared threads of the process with this id: one per core, for short calls that do not wait."""
     return ThreadPoolExecutor(max_workers=os.cpu_count() or 1, thread_name_prefix="registry")

@@ -1,4 +1,4 @@
-"""Errors that cross from one process to another, and the call of a piece whose outcome is sent back.
+"""Errors that are sent from one process to another, and the call of a piece whose outcome is sent back.
 
 The engines of other processes (``workers``, ``ray``) use them at both ends.
 """
@@ -17,13 +17,13 @@ from registry.errors import RegistryError
 _log = logging.getLogger(__name__)
 
 REACH_HINT: Final = (
-    "All nodes of a cluster must be able to read what the tasks read: put it in a bucket, or in a folder that all "
+    "All nodes of a cluster must be able to read the data of the tasks: put it in a bucket, or in a folder that all "
     "nodes share."
 )
 
 
 class NotSendableError(Exception):
-    """A function, an input or a result cannot be pickled or unpickled; the caller does the work itself."""
+    """A function, an input or a result cannot be pickled or unpickled. The caller then does the work itself."""
 
 
 class ForeignError(Exception):
@@ -49,9 +49,9 @@ class WorkerDiedError(Exception):
 
 
 class Taking:
-    """Takes the results of pieces that ran in other processes. Each engine has one, so it warns only once.
+    """Takes the results of pieces that ran in other processes. Each engine has one instance, so it warns only once.
 
-    ``hints`` has hints for errors from outside the registry, by the names of their classes.
+    ``hints`` maps the names of error classes from outside the registry to hints.
     """
 
     def __init__(self, hints: Mapping[str, str] | None = None) -> None:
@@ -81,7 +81,7 @@ class Taking:
 
 
 def call_function(function: Callable[[Any], Any], item: Any) -> tuple[Any, Exception | None, Exception | None]:
-    """The result, or the error and its cause."""
+    """Call the function and return the result, or the error and its cause."""
     try:
         return function(item), None, None
     except (Exception, SystemExit) as error:  # noqa: BLE001 (raised in the process that sent the input)
@@ -90,8 +90,8 @@ def call_function(function: Callable[[Any], Any], item: Any) -> tuple[Any, Excep
 
 
 def portable(error: BaseException) -> Exception:
-    """``error``, or a ForeignError if it might not unpickle. The traceback is added as a note."""
-    if isinstance(error, NotSendableError):  # a function may read data that were not in the message
+    """Return ``error``, or a ForeignError if it might not unpickle, with the traceback as a note."""
+    if isinstance(error, NotSendableError):  # a function may read data outside of the message
         return NotSendableError(*error.args)
     exception: Exception = ForeignError(type(error).__name__, str(error))
     if isinstance(error, RegistryError):
@@ -112,5 +112,5 @@ def pickled(value: object) -> bytes:
 
 
 def not_sendable(error: Exception) -> NotSendableError:
-    """The NotSendableError for a failure of pickling or unpickling."""
+    """Make the NotSendableError for a failure of pickling or unpickling."""
     return NotSendableError(f"{type(error).__name__}: {error}")

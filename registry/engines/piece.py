@@ -15,10 +15,10 @@ class Piece(Generic[T, R]):
     """One piece of work: ``function(input)``.
 
     Attributes:
-        function: called with the input. It contains only values, and gives the same result on every call in every
-            process. Pieces of one run share one function object, which is sent to each worker once.
+        function: called with the input. It contains only values, and returns the same result on every call in every
+            process. The pieces of a run share one function object, which is sent to each worker once.
         input: the argument of the function.
-        num_items: the number of items in the input, by which an engine judges how long one takes.
+        num_items: the number of items in the input, from which an engine computes the mean time of an item.
     """
 
     function: Callable[[T], R]

@@ -2,8 +2,8 @@
 
     engine  --started, ended in any order, failed, started again-->  Tally  -->  TaskWatch  -->  a progress bar
 
-An engine yields results in order. Without a watch, a long first task would hide that all others have ended. The watch
-is called in the thread that takes the results.
+An engine yields results in order. Without a watch, a long first task would hide that all other tasks have ended. The
+watch is called in the thread that takes the results.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from registry.model import ProgressCounter, TaskProgress, TaskUnit
 R = TypeVar("R")
 
 TELL_SECONDS: Final = 0.25
-"""The time between two calls of a watch during the wait for a result."""
+"""The time between two calls of a watch while a result is awaited, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +27,12 @@ class TaskCounts:
     """The tasks of a run: each is a piece of work that was drawn.
 
     Attributes:
-        num_started: pieces that were drawn and sent to where they run, or wait to run.
-        num_done: pieces that gave a result, in any order.
+        num_started: pieces that were drawn and sent to run; they may be waiting.
+        num_done: pieces that returned a result, in any order.
         num_failed: pieces that raised an error.
-        num_retried: how often a piece was started again, because its worker or node died.
-        num_running: pieces that have not ended, but at most as many as run at the same time: the others wait.
-        num_cancelling: pieces that were cancelled and have not ended. Then none counts as running.
+        num_retried: the number of restarts of pieces whose worker or node died.
+        num_running: pieces that have not ended, at most as many as run at the same time; the others wait.
+        num_cancelling: pieces that were cancelled, but have not ended. No piece then counts as running.
     """
 
     num_started: int = 0
@@ -53,11 +53,11 @@ class TaskWatch(Generic[R]):
 
     Attributes:
         changed: called with the counts whenever they change, and a few times a second while a result is waited for.
-        ended: called once with each piece and its result, in the order in which pieces end. Then the engine takes
-            results before their turn and holds them, so they should be small. None: an engine of other machines
-            notices the end of a piece only when it is its turn.
-        is_shown: whether somebody sees the counts. If nobody does, a run that is cancelled says so in a line.
-        before: the counts of the part of the run that another engine has done.
+        ended: called once with each piece and its result, in the order in which pieces end. The engine then takes
+            results before their turn and holds them, so they should be small. If None, an engine of other machines
+            notices the end of a piece only at its turn.
+        is_shown: whether the counts are displayed. If not, a cancelled run is announced in a line.
+        before: the counts of the part of the run that another engine did.
     """
 
     changed: Callable[[TaskCounts], None]
@@ -77,12 +77,12 @@ class Tally(Generic[R]):
 
     @property
     def is_watched(self) -> bool:
-        """Whether somebody sees the counts."""
+        """Whether the counts are displayed."""
         return self._watch is not None and self._watch.is_shown
 
     @property
     def takes_results(self) -> bool:
-        """Whether results are wanted before their turn."""
+        """Whether results are taken before their turn."""
         return self._watch is not None and self._watch.ended is not None
 
     @property
@@ -104,7 +104,7 @@ class Tally(Generic[R]):
         self._add("num_started")
 
     def end(self, piece: Piece[Any, R], result: R) -> None:
-        """Count a piece that gave its result."""
+        """Count a piece that returned its result."""
         if self._watch is not None and self._watch.ended is not None:
             self._watch.ended(piece, result)
         self._add("num_done")
@@ -118,12 +118,12 @@ class Tally(Generic[R]):
         self._add("num_retried")
 
     def cancel(self, num_left: int) -> None:
-        """Tell the watch how many pieces of the run, which was given up, have not ended."""
+        """Report the number of pieces of a cancelled run that have not ended to the watch."""
         self._num_cancelling = num_left
         self.tell()
 
     def take(self, piece: Piece[Any, R], result: Callable[[], R], *, is_counted: Callable[[], bool] | None = None) -> R:
-        """Return ``result()``, and count its end unless ``is_counted``, which is asked afterwards."""
+        """Return ``result()``, and count its end, unless ``is_counted`` then returns True."""
         try:
             found = result()
         except Exception:
@@ -141,7 +141,7 @@ class Tally(Generic[R]):
 
 
 class WatchedFutures(Generic[R]):
-    """The pieces of a run as futures. Counts those that end during the wait for another one."""
+    """The pieces of a run as futures. Counts pieces that end while another piece is awaited."""
 
     def __init__(self, tally: Tally[R]) -> None:
         self._tally = tally
@@ -149,7 +149,7 @@ class WatchedFutures(Generic[R]):
         self._counted: set[Future[R]] = set()
 
     def start(self, piece: Piece[Any, R], future: Future[R]) -> Future[R]:
-        """Remember a piece that was sent. Returns the future."""
+        """Add a piece that was sent. Returns the future."""
         if self._tally.is_watched:
             self._open[future] = piece
             self._tally.start()
@@ -182,17 +182,16 @@ def watch_tasks(
     total: int | None = None,
     are_results_small: bool = True,
 ) -> TaskWatch[Any] | None:
-    """Return a watch that reports the tasks of a run beside the units of a stage; None without a progress callback.
+    """Return a watch that reports the tasks of a run next to the units of a stage, or None without a progress callback.
 
-    Several runs may belong to one stage. Then their tasks add up if they are of one kind. ``advance`` is called with
-    the units of results in their order, as always.
+    Several runs may belong to one stage; tasks of the same kind add up. ``advance`` is still called with the units of
+    results in their order.
 
     Args:
-        advance: what ``count_progress`` returns.
-        unit: what a piece of the run is.
-        total: the number of pieces, or None if it is not known.
-        are_results_small: whether all results of pieces that have ended may be held here, so that the ends are seen at
-            once.
+        advance: the function that ``count_progress`` returns.
+        unit: the noun for a piece of the run.
+        total: the number of pieces, or None if it is unknown.
+        are_results_small: whether all results may be held in memory, so that the end of a piece is noticed at once.
     """
     if not isinstance(advance, ProgressCounter):
         return None

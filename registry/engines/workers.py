@@ -1,13 +1,13 @@
 """Implements the engine of worker processes. They start with the first pieces and end with the engine.
 
 Each worker is a new interpreter that runs ``main`` of this module. It is not a fork, because a fork of a program with
-threads can hang. It is not a process of ``multiprocessing``, because those import the caller's main script again: a
-script without ``if __name__ == "__main__"`` would repeat its whole work, and code that came through a pipe would fail.
+threads can hang. It is not a process of ``multiprocessing`` either, which would import the caller's main script again:
+a script without ``if __name__ == "__main__"`` would repeat all of its work, and code from a pipe would fail.
 
-Messages over a worker's stdin and stdout are ``length (u64) is_function (bool) pickle``. Both ends are in this module
-and in processes of one program, so only data made by the program itself is unpickled. A message is a function, which
-the worker keeps until the next one, or an input to call it with. Every message is answered. A worker ends when its
-stdin ends, so it never outlives the process that started it, even if that was killed.
+Messages over a worker's stdin and stdout are ``length (u64) is_function (bool) pickle``. Both ends are in this module,
+and in processes of one program, so only the program's own data is unpickled. A message is either a function, which the
+worker keeps until the next function arrives, or an input for it. Every message is answered. A worker ends when its
+stdin is closed, so it never outlives the process that started it, even if that process is killed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from registry.engines.piece import Piece, R, T
 from registry.engines.watching import Tally, TaskWatch, WatchedFutures
 from registry.errors import RegistryError, spell
 
-# sys.path is set first: `-P` excludes the current folder, and the program may have changed its own path.
+# sys.path is set first, because `-P` excludes the current folder, and the program may have changed its own path.
 _BOOTSTRAP: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from registry.engines.workers import main; main()"
 )
@@ -46,8 +46,8 @@ _HEAD: Final = struct.Struct("<Q?")
 class WorkerProcesses(Engine):
     """Runs pieces in worker processes, for work that holds the interpreter's lock (the GIL).
 
-    Workers start with the second piece of the first run: a single piece is done sooner than an interpreter starts. They
-    serve all runs. A worker that has died is replaced by a new one when the next piece needs it.
+    Workers start with the second piece of the first run, because a single piece is done before an interpreter has
+    started. They serve all runs. A worker that has died is replaced when the next piece needs it.
     """
 
     def __init__(self, processes: int) -> None:
@@ -113,8 +113,8 @@ class WorkerProcesses(Engine):
     def submit(self, piece: Piece[T, R]) -> Future[R]:
         """Return the result of one piece as a future. Starts a worker, up to the number of processes.
 
-        The future raises the error of the piece if it is one of the registry, and ForeignError for other errors;
-        NotSendableError if something cannot be pickled, or this program has no interpreter to start; and
+        The future raises the error of the piece if it is an error of the registry, and ForeignError for other errors;
+        NotSendableError if something cannot be pickled, or if this program has no interpreter to start; and
         WorkerDiedError if the worker died or cannot be started.
 
         Raises:
@@ -132,7 +132,7 @@ class WorkerProcesses(Engine):
             refused: Future[R] = Future()
             refused.set_exception(error)
             return refused
-        except RuntimeError as error:  # a pool that is shut down, or a system without another thread
+        except RuntimeError as error:  # the pool is shut down, or the system cannot start another thread
             if self._is_closed:
                 raise closed_engine() from error
             refused = Future()
@@ -149,7 +149,7 @@ class WorkerProcesses(Engine):
         self._threads.shutdown(wait=False, cancel_futures=True)
         for worker in self._workers:
             worker.kill()
-        self._threads.shutdown(wait=True)  # threads that were reading or writing have found the end of the pipe
+        self._threads.shutdown(wait=True)  # threads that were reading or writing have reached the end of the pipe
         for worker in self._workers:
             worker.close_pipes()
 
@@ -201,18 +201,19 @@ class _Worker:
                 [sys.executable, "-P", "-c", _BOOTSTRAP, json.dumps(sys.path)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                # Ctrl-C in a terminal reaches the whole group. Only the starter handles it, and ends its workers.
+                # Ctrl-C in a terminal reaches the whole process group. Only the parent handles it, and ends its
+                # workers.
                 process_group=0 if os.name == "posix" else None,
             )
         except OSError as error:
             raise WorkerDiedError(
                 f"cannot start a worker process: {error.strerror or error}",
-                hint="The system allows no further process, or is out of memory. Use fewer processes: "
+                hint="The system allows no more processes, or is out of memory. Use fewer processes: "
                 + spell("processes", 1),
                 details=_NOT_STARTED,
                 is_of_start=True,
             ) from error
-        self._stdin = cast("BinaryIO", self._process.stdin)  # both are pipes, see above
+        self._stdin = cast("BinaryIO", self._process.stdin)  # stdin and stdout are pipes, see above
         self._stdout = cast("BinaryIO", self._process.stdout)
         self._function: _Function | None = None
         self._refusal: NotSendableError | None = None
@@ -271,7 +272,7 @@ class _Worker:
 
 
 def _signal_name(number: int) -> str:
-    """``9 (SIGKILL)``, or the number alone if it has no name here."""
+    """Return ``9 (SIGKILL)``, or only the number if the signal has no name on this system."""
     try:
         return f"{number} ({signal.Signals(number).name})"
     except ValueError:
@@ -281,15 +282,13 @@ def _signal_name(number: int) -> str:
 def main() -> None:
     """The main function of a worker: answer messages until stdin ends.
 
-    Output that a function prints goes to stderr, because stdout carries the answers.
+    The output of a function goes to stderr, because stdout carries the answers.
     """
     tasks = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(
-            line_buffering=True
-        )  # the worker ends by being killed, and unwritten output would be lost
+        sys.stdout.reconfigure(line_buffering=True)  # a killed worker would lose buffered output
     function: Callable[[Any], Any] | None = None
     while True:
         try:
@@ -323,7 +322,7 @@ def _send(file: BinaryIO, message: bytes, *, is_function: bool = False) -> None:
 
 
 def _receive(file: BinaryIO) -> tuple[bool, bytes]:
-    """Read one message, and whether it is a function. Raises EOFError if the other side has ended."""
+    """Read a message, and whether it is a function. Raises EOFError if the other side has ended."""
     head = file.read(_HEAD.size)
     if len(head) == _HEAD.size:
         size, is_function = _HEAD.unpack(head)

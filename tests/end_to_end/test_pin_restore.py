@@ -392,8 +392,8 @@ def test_an_unreachable_server_is_reported(catalog: Catalog, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("manner", "problem"),
     [
-        ("silent", "the server said nothing for 0.5 seconds"),
-        ("stall", "the server said nothing for 0.5 seconds"),
+        ("silent", "the server sent nothing for 0.5 seconds"),
+        ("stall", "the server sent nothing for 0.5 seconds"),
         ("drip", r"the server sent \d+ bytes in \d+ seconds"),
     ],
 )

@@ -34,11 +34,11 @@ _CONNECT_SECONDS: Final = 10.0
 POLL_SECONDS: Final = 5.0
 _LOST_SECONDS: Final = 30.0
 _SLOW_SECONDS: Final = 300.0
-"""A wait for one result is reported after this time, and again after each doubling of it."""
+"""A wait for a single result is reported after this time, and again whenever the time has doubled."""
 _LINES_SECONDS: Final = 0.5
 _MOST_LINES_SECONDS: Final = 3.0
 _CHECK_SECONDS: Final = 60.0
-"""How long other nodes may take to look for a file."""
+"""The time in which other nodes must find a file."""
 
 _NODE_HINT: Final = "The cluster keeps losing nodes; `ray status` lists those that are left. Run the command again."
 _LOST_HINT: Final = (
@@ -47,9 +47,9 @@ _LOST_HINT: Final = (
 
 
 def died_hint() -> str:
-    """What to do if workers die."""
+    """Return the hint for workers that died."""
     return (
-        "A native library crashed, another program ended the process, or the system ran out of memory. The output of "
+        "A native library crashed, another program killed the process, or the system ran out of memory. The output of "
         f"the workers is above. To debug it on this machine: {spell('engine', 'local')}, {spell('processes', 1)}"
     )
 
@@ -59,7 +59,7 @@ class TaskDiedError(WorkerDiedError):
 
 
 class Connection:
-    """The connection of this program to a cluster. Engines share it, and the last one that leaves ends it."""
+    """The connection of this program to a cluster. Engines share it; the last engine to leave closes it."""
 
     _lock: Final = threading.Lock()
     _current: Connection | None = None
@@ -81,7 +81,7 @@ class Connection:
         self.num_cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
         self._nodes = [(int(node["Resources"].get("CPU", 0)), node["Resources"].get("memory", 0.0)) for node in nodes]
         self._runtime_env: Mapping[str, Any] | None = None
-        self._sigterm: Any = None  # the handler that the program had
+        self._sigterm: Any = None  # the program's own handler
 
     @classmethod
     def open(cls, address: str | None, settings: RaySettings) -> Connection:
@@ -129,7 +129,7 @@ class Connection:
             return result
 
     def leave(self) -> None:
-        """Give up the connection, as an engine does when it is closed. The last one disconnects."""
+        """Give up the connection when an engine is closed. The last engine disconnects."""
         with self._lock:
             self._num_users -= 1
             if self._num_users:
@@ -148,7 +148,7 @@ class Connection:
         """Return the number of tasks that the nodes can run at the same time.
 
         Raises:
-            UsageError: no node has this much memory. Ray would wait for such a node forever.
+            UsageError: no node has enough memory. Ray would wait for such a node forever.
         """
         if task_memory is None:
             return self.num_cpus
@@ -157,7 +157,7 @@ class Connection:
             largest = int(max((memory for cpus, memory in self._nodes if cpus), default=0))
             raise UsageError(
                 f"no node of the cluster can give a task {task_memory:,} bytes of memory: the largest has {largest:,}",
-                hint=f"Set {spell('task_memory')} to less, or start larger nodes: ray start --memory BYTES",
+                hint=f"Set {spell('task_memory')} to a smaller value, or start larger nodes: ray start --memory BYTES",
                 details={"task_memory": task_memory, "largest": largest},
             )
         return result
@@ -167,12 +167,12 @@ class Connection:
         return pickled(self._pickler, value)
 
     def wait(self, refs: list[Any], seconds: float) -> list[Any]:
-        """Return those of ``refs`` whose tasks have ended. If none has, wait up to ``seconds`` for the first."""
+        """Return the ``refs`` of tasks that have ended. If no task has, wait up to ``seconds`` for the first."""
         ended: list[Any] = self.ray.wait(refs, num_returns=len(refs), timeout=0)[0]
         return ended or list(self.ray.wait(refs, timeout=seconds)[0])
 
     def cancel(self, key: str) -> None:
-        """Cancel all pieces of a run: those that wait do not start. ``worker`` describes how, and why."""
+        """Cancel all pieces of a run; waiting pieces do not start. ``worker`` explains how and why."""
         from ray.experimental.internal_kv import _internal_kv_put
 
         with suppress(Exception):  # the cluster may have ended
@@ -212,17 +212,17 @@ class Connection:
         return _TypedFaults(self, attempt)
 
     def can_list(self, folder: str) -> bool:
-        """Whether all other nodes of the cluster see the same folder as this program, and not one of the same name.
+        """Whether all other nodes see the same folder as this program, not another folder of the same name.
 
-        If the folder can be written to, a new file with a random name is there for a moment. Otherwise names, sizes
-        and times of its entries are compared. A missing folder is not seen by any node.
+        If the folder is writable, a new file with a random name is created for a moment. Otherwise the names, sizes and
+        times of its entries are compared. A missing folder counts as not shared.
         """
         if folder in self._listed:
             return self._listed[folder]
         try:
             is_listed = self._is_listed(folder)
         except FileNotFoundError:
-            return False  # it may be created later
+            return False  # the folder may be created later
         except Exception:  # noqa: BLE001 (whatever fails there, work that needs the folder would fail, too)
             is_listed = False
         self._listed[folder] = is_listed
@@ -231,7 +231,7 @@ class Connection:
     def _is_listed(self, folder: str) -> bool:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        list_folder(folder)  # it exists
+        list_folder(folder)  # the folder exists
         # Other nodes with the name or the address of this machine may still be containers with other disks.
         here = self.ray.get_runtime_context().get_node_id()
         others = [node["NodeID"] for node in self.ray.nodes() if node["Alive"] and node["NodeID"] != here]
@@ -240,7 +240,7 @@ class Connection:
         looker = self.ray.remote(num_cpus=0, max_retries=2)(sees_folder)
         with marker_in(folder) as marker:
             sight = list_folder(folder) if marker is None else marker
-            if not sight:  # other empty folders look the same
+            if not sight:  # any other empty folder looks the same
                 return False
             refs = [
                 looker.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(
@@ -253,9 +253,10 @@ class Connection:
 
 @contextmanager
 def marker_in(folder: str) -> Iterator[str | None]:
-    """Create a file in a folder for the length of the block, and provide its name; None if that is not possible.
+    """Create a file in a folder for the duration of the block, and provide its name, or None if that is impossible.
 
-    Listings leave it out. If this program is killed, `registry gc` removes it, because its name tells the process.
+    Listings leave it out. If this program is killed, `registry gc` removes the file, because its name contains the
+    process.
     """
     name: str | None = new_unfinished_file(secrets.token_hex(16), Owner.this_process().mark())
     path = Path(folder, str(name))
@@ -267,7 +268,7 @@ def marker_in(folder: str) -> Iterator[str | None]:
         yield name
     finally:
         if name is not None:
-            with suppress(OSError):  # it is garbage then
+            with suppress(OSError):  # the file is garbage then
                 path.unlink()
 
 
@@ -280,7 +281,7 @@ class Patience:
         self._report_after = _SLOW_SECONDS
 
     def check(self) -> None:
-        """Warn if it has taken too long. Call this several times a minute while the task runs."""
+        """Warn if the task has taken too long. Call this several times a minute while it runs."""
         waited = time.monotonic() - self._started
         if waited > self._report_after:
             _log.warning(
@@ -325,7 +326,7 @@ class _TypedFaults:
             return TaskDiedError(f"a node of the cluster was lost{times}", hint=_NODE_HINT, details=details)
         if isinstance(error, faults.RayTaskError | faults.RuntimeEnvSetupError):
             lines = str(error).strip().splitlines() or [type(error).__name__]
-            hint = f"{INSTALL_HINT} Install or send other packages, too: {spell('runtime_env=JSON')}"
+            hint = f"{INSTALL_HINT} Install or send other packages as well: {spell('runtime_env=JSON')}"
             return WorkerDiedError(f"a worker cannot run pieces: {lines[-1]}", hint=hint, details=details)
         if isinstance(error, faults.RayError | OSError | RuntimeError):
             return _lost(details)
@@ -333,13 +334,13 @@ class _TypedFaults:
 
 
 def _raylet_of(nodes: list[dict[str, Any]], node_id: str) -> str | None:
-    """The address of the raylet of a node; None if the node is not listed."""
+    """Return the address of the raylet of a node, or None if the node is not listed."""
     result = (f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}" for node in nodes if node["NodeID"] == node_id)
     return next(result, None)
 
 
 def _connection_error(address: str) -> OSError | None:
-    """Why a server does not accept connections; None if it does."""
+    """Return the reason why a server does not accept connections, or None if it does."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=POLL_SECONDS).close()
@@ -353,12 +354,12 @@ def _lost(details: dict[str, Any]) -> WorkerDiedError:
 
 
 def _connect(ray: ModuleType, address: str | None, settings: RaySettings) -> None:
-    """Call ``ray.init``: at an address, else with a cluster that runs here, else with a new one."""
+    """Call ``ray.init`` with an address, or with a cluster on this machine, or with a new cluster."""
     options: dict[str, Any] = {"log_to_driver": True, "logging_level": logging.WARNING}
     if settings.runtime_env is not None:
         options["runtime_env"] = _checked_environment(settings.runtime_env)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # Ray announces changes that do not concern pieces
+        warnings.simplefilter("ignore", FutureWarning)  # Ray warns of changes that do not affect pieces
         if address not in (None, "auto", "local"):
             _require_server(str(address))
         try:
@@ -378,7 +379,7 @@ def _connect(ray: ModuleType, address: str | None, settings: RaySettings) -> Non
 
 
 def _checked_environment(runtime_env: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the environment, and return it as a dict. Without the check, Ray would fail as if there were no cluster.
+    """Check the environment, and return it as a dict. Without the check, Ray would fail as if no cluster existed.
 
     Raises:
         UsageError: a field is unknown or malformed, or a folder does not exist.
@@ -403,13 +404,13 @@ def _checked_environment(runtime_env: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _set_sigterm(handler: Any) -> None:
-    """Set what SIGTERM does: by default, the same as Ctrl-C while a program is connected.
+    """Set the handler of SIGTERM, which by default acts like Ctrl-C while a program is connected.
 
-    Ray's own handlers print a trace and raise SystemExit. At that, functions of Ray that wait abort the program, or
-    raise other errors; they pass on KeyboardInterrupt only.
+    Ray's own handlers print a trace and raise SystemExit, upon which waiting functions of Ray abort the program or
+    raise other errors. Only a KeyboardInterrupt is passed on.
     """
-    if handler is not None:  # None: it was set by other code than Python
-        with suppress(ValueError):  # only the main thread may do so
+    if handler is not None:  # None means that it was not set by Python code
+        with suppress(ValueError):  # only the main thread may set a handler
             signal.signal(signal.SIGTERM, handler)
 
 
@@ -427,7 +428,7 @@ def _print_to_stderr() -> None:
 
 
 class _PrintedToStderr:
-    """Ray's function that prints lines of workers, with stderr for all of them."""
+    """Ray's function that prints lines of workers, redirected to stderr."""
 
     def __init__(self, show: Callable[..., None]) -> None:
         self._show = show
@@ -439,10 +440,10 @@ class _PrintedToStderr:
 
 
 def _await_lines() -> None:
-    """Wait for the last lines of workers: they arrive up to half a second later, and ``ray.shutdown`` would lose them.
+    """Wait for the last lines of workers, which arrive up to half a second later. ``ray.shutdown`` would lose them.
 
-    Ray waits as long when a program ends, but not in ``shutdown``, which only prints the lines that it held back
-    because they were repeated.
+    Ray waits for the same time when a program ends, but not in ``shutdown``, which only prints repeated lines that were
+    held back.
     """
     from ray._private import worker
 
@@ -457,10 +458,10 @@ def _await_lines() -> None:
 
 
 def _require_gcs(address: str, named: str) -> None:
-    """Refuse the other addresses that a cluster has: those of Ray Client, and of the dashboard and its jobs.
+    """Refuse other addresses of a cluster: those of Ray Client, and of the dashboard and its jobs.
 
-    Ray Client would run pieces, but the program is then outside of the network of the cluster: it cannot see whether
-    the head still answers, and if it is killed, its tasks run on for half a minute, because it might come back.
+    Ray Client would run pieces, but the program would be outside of the cluster's network: it could not see whether the
+    head still answers, and if it were killed, its tasks would run on for half a minute, in case it reconnected.
     """
     scheme, host = urlsplit(address).scheme, address.partition("://")[2].partition("/")[0].rpartition(":")[0]
     if scheme == "ray":
@@ -470,7 +471,7 @@ def _require_gcs(address: str, named: str) -> None:
 
 
 def _unsupported(message: str, host: str, **details: str) -> UsageError:
-    """The error for a way to a cluster that is not supported, with the ways that are."""
+    """Make the error for an unsupported way to connect to a cluster. Its hint lists the supported ways."""
     return UsageError(
         message,
         hint="On a node of the cluster, use the address that `ray start --head` prints: "
@@ -482,7 +483,7 @@ def _unsupported(message: str, host: str, **details: str) -> UsageError:
 
 
 def _require_server(address: str) -> None:
-    """Refuse an address where no server listens: Ray would wait for a minute, and then end this program."""
+    """Refuse an address at which no server listens. Ray would wait for a minute, and then end this program."""
     host, colon, port = address.rpartition(":")
     if "://" in address or not colon or not port.isdecimal():
         raise UsageError(

@@ -1,4 +1,4 @@
-"""The settings of work on a Ray cluster, and the room that a run has in Ray's object store."""
+"""The settings of work on a Ray cluster, and the space of a run in Ray's object store."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Final
 from registry.model import whole_number
 
 LEAST_TASK_BYTES: Final = 256 * 2**20
-"""An interpreter with NumPy and Ray takes 150 MB before it has done anything."""
+"""An interpreter with NumPy and Ray takes 150 MB before it does any work."""
 
 _LEAST_STORE_BYTES: Final = 2**20
-_LEAST_OWN_STORE_BYTES: Final = 75 * 2**20  # Ray refuses a smaller one
+_LEAST_OWN_STORE_BYTES: Final = 75 * 2**20  # Ray refuses a smaller store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,9 +20,9 @@ class RaySettings:
     """How pieces run on a Ray cluster. ``use_engine`` describes the fields.
 
     Attributes:
-        runtime_env: what Ray sends to the workers; None: nothing.
-        task_memory: the bytes of memory that a task may use; None: Ray places tasks by CPUs alone.
-        object_store_memory: the most bytes that a run keeps in Ray's object store; None: ``2 * width + 1`` pieces.
+        runtime_env: the environment that Ray sends to the workers, or None.
+        task_memory: the bytes of memory that a task may use; if None, Ray places tasks by CPUs alone.
+        object_store_memory: the maximum bytes of a run in Ray's object store; if None, it has ``2 * width + 1`` pieces.
 
     Raises:
         UsageError: a number is not whole, or too small.
@@ -34,23 +34,23 @@ class RaySettings:
 
     def __post_init__(self) -> None:
         if self.task_memory is not None:
-            hint = "It is in bytes. An interpreter with NumPy and Ray takes 150 MB of it."
+            hint = "The unit is bytes. An interpreter with NumPy and Ray takes 150 MB."
             whole_number(self.task_memory, "task_memory", least=LEAST_TASK_BYTES, hint=hint)
         if self.object_store_memory is not None:
-            hint = "It is in bytes. An input of a build may be large: 1 GB is usual."
+            hint = "The unit is bytes. An input of a build may be large; 1 GB is usual."
             whole_number(self.object_store_memory, "object_store_memory", least=_LEAST_STORE_BYTES, hint=hint)
 
     @property
     def own_store_bytes(self) -> int | None:
-        """The size of the object store of a cluster that the engine starts; None: Ray decides."""
+        """The size of the object store of a cluster that the engine starts; if None, Ray decides."""
         wanted = self.object_store_memory
         return None if wanted is None else max(wanted, _LEAST_OWN_STORE_BYTES)
 
 
 class StoreRoom:
-    """Counts the bytes that a run keeps in Ray's object store, and says whether another piece fits.
+    """Counts the bytes of a run in Ray's object store, to decide whether another piece fits.
 
-    The size of a result is known when it is taken. Until then it is counted as the largest result so far.
+    The size of a result is known only when it is taken. Until then, the largest size so far is assumed.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -65,7 +65,7 @@ class StoreRoom:
         return self._num_bytes + num_bytes + results <= self._most_bytes
 
     def keep(self, num_bytes: int) -> None:
-        """Count a function, which is stored once for all pieces and until the end of the run."""
+        """Count a function, which is stored once for all pieces, until the end of the run."""
         self._num_bytes += num_bytes
 
     def add(self, num_bytes: int) -> None:

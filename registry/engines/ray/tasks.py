@@ -3,11 +3,11 @@
     piece -> pickle -> task on any node -> pickle of (result, error, cause) -> result, in order
 
 The function of a run is stored in Ray once, together with the environment that pieces need: settings of the registry,
-credentials of stores, and proxies. They are not in Ray's ``runtime_env``, which Ray logs and shows to everybody who
-can open its dashboard. A worker sets the environment before it calls the function.
+credentials of stores, and proxies. They are not in Ray's ``runtime_env``, which Ray logs and displays in its dashboard.
+A worker sets the environment before it calls the function.
 
-Pieces are repeatable, so a piece whose worker or node dies is started again, up to three times. This module starts it,
-not Ray, because Ray would repeat a piece that runs out of memory without end.
+Pieces are repeatable, so a piece whose worker or node dies is started again, up to three times. This module restarts it
+rather than Ray, which would repeat a piece that runs out of memory forever.
 
 Ray is imported when the engine is first used. Follows Ray 2.60 (docs.ray.io, "Fault tolerance" and "Cancelling tasks").
 """
@@ -62,9 +62,11 @@ R = TypeVar("R")
 
 _ATTEMPTS: Final = 4
 _AHEAD: Final = 16
-"""A run whose results are taken before their turn has this many times more pieces: all but ``2 * width + 1`` ended."""
+"""If results are taken before their turn, a run may have this factor of more pieces; all but ``2 * width + 1`` have
+ended."""
 _CANCEL_SECONDS: Final = KILL_SECONDS + 4.5
-"""How long to wait for cancelled tasks after they have noticed: a worker whose task does not react is killed."""
+"""The time to wait for tasks that were notified of a cancellation. The worker of a task that does not react is
+killed."""
 
 
 def open_engine(
@@ -74,7 +76,7 @@ def open_engine(
     task_memory: int | None = None,
     object_store_memory: int | None = None,
 ) -> RayTasks:
-    """Connect to a cluster, so that its faults are found before work begins. ``use_engine`` describes the settings."""
+    """Connect to a cluster at once, so that faults appear before work begins. ``use_engine`` describes the settings."""
     settings = RaySettings(runtime_env=runtime_env, task_memory=task_memory, object_store_memory=object_store_memory)
     result = RayTasks(address, settings=settings)
     result.connect()
@@ -88,13 +90,13 @@ class RayTasks(Engine):
     the one at ``address``; the one at ``RAY_ADDRESS``; one that runs on this machine; a new one on this machine, which
     ends with the engine. Engines of one program share one connection.
 
-    Data that pieces read must be in a store that all nodes can read, such as an object store or a shared folder.
-    What pieces print appears in this program's stderr. Each line begins with the process and the node that printed it.
+    The data of pieces must be in a store that all nodes can read, such as an object store or a shared folder. The
+    output of pieces appears on this program's stderr; each line begins with its process and node.
 
     Args:
         address: ``host:port``; ``"auto"`` for a cluster that runs on this machine, ``"local"`` for a new one.
-        processes: the number of pieces that run at the same time. None: one for each CPU of the cluster, or as many as
-            the memory of its nodes allows.
+        processes: the number of pieces that run at the same time. None: one per CPU of the cluster, or as many as the
+            memory of its nodes allows.
         settings: the runtime environment, and bounds of memory.
 
     Raises:
@@ -122,7 +124,7 @@ class RayTasks(Engine):
 
     @property
     def width(self) -> int:
-        """The number of processes that was asked for, or of tasks that the nodes can run at once. Connects."""
+        """The requested number of processes, or the number of tasks that the nodes can run at once. Connects."""
         return self._processes or self.connect().num_slots(self._settings.task_memory)
 
     @property
@@ -132,7 +134,7 @@ class RayTasks(Engine):
 
     @property
     def bytes_of_input(self) -> int:
-        """See ``Engine.bytes_of_input``; all inputs that wait fit into ``object_store_memory``, too."""
+        """See ``Engine.bytes_of_input``. All waiting inputs also fit into ``object_store_memory``."""
         most = self._settings.object_store_memory
         result = super().bytes_of_input
         return result if most is None else min(result, most // most_drawn(self.width))
@@ -175,7 +177,7 @@ class RayTasks(Engine):
         return self.connect().can_list(unquote(urlsplit(location).path) if scheme else location)
 
     def describe(self) -> str:
-        """The engine in a line for people: ``Ray, with 8 CPUs on 2 nodes``."""
+        """Describe the engine in a line for messages, such as ``Ray, with 8 CPUs on 2 nodes``."""
         connection = self.connect()
         cpus, nodes = connection.num_cpus, connection.num_nodes
         used = f", {self.width} pieces at a time" if self._processes is not None or self.width < cpus else ""
@@ -255,14 +257,14 @@ class RayTasks(Engine):
         yield from in_order(start, pieces, most=most * ahead, finish=finish, fits=fits)
 
     def _wait_for(self, task: _Task, tasks: dict[Any, _Task], tally: Tally[Any]) -> Any:
-        """Wait for the result of a piece, or raise its error. ``tasks`` are those that have not been seen to end."""
+        """Wait for the result of a piece, or raise its error. ``tasks`` are those that are not known to have ended."""
         self.connect().require_cluster()  # raises if the engine is closed
         while not task.has_ended:
             self._wait(task, tasks, tally)
         return task.result()
 
     def _wait(self, task: _Task, tasks: dict[Any, _Task], tally: Tally[Any]) -> None:
-        """Wait some seconds for ``task``, and see which of ``tasks`` have ended: only it, or all if results are wanted.
+        """Wait some seconds for ``task``, and note its end; if a watch takes results, note the ends of all ``tasks``.
 
         Raises:
             WorkerDiedError: the connection to the cluster is lost.
@@ -273,7 +275,8 @@ class RayTasks(Engine):
         with connection.typed_faults(task.attempt):
             ended = connection.wait(refs, seconds)
         connection.require_cluster()
-        for other in islice(tasks.values(), self.width) if tally.takes_results else [task]:  # the others wait for a CPU
+        # The other tasks wait for a CPU
+        for other in islice(tasks.values(), self.width) if tally.takes_results else [task]:
             other.check_time()
         for other in [tasks.pop(ref) for ref in ended]:
             other.fetch()
@@ -323,7 +326,7 @@ class RayTasks(Engine):
         deadline = time.monotonic() + max(task.poll_seconds for task in left.values()) + _CANCEL_SECONDS
         while True:
             for tally in tallies:
-                with suppress(Exception):  # whatever a callback of the caller raises, the tasks are waited for
+                with suppress(Exception):  # wait for the tasks even if a callback of the caller raises
                     tally.cancel(sum(task.tally is tally for task in left.values()))
             if not left or time.monotonic() > deadline:
                 return not left
@@ -402,7 +405,7 @@ class _Task:
 
     @property
     def poll_seconds(self) -> float:
-        """How often it asks whether its run was cancelled."""
+        """The interval at which the task checks whether its run was cancelled, in seconds."""
         return self._sent.poll_seconds
 
     @property
@@ -412,11 +415,11 @@ class _Task:
 
     @property
     def has_result(self) -> bool:
-        """Whether the piece gave a result, and no error."""
+        """Whether the piece returned a result, rather than an error."""
         return self._answer is not None and self._answer[1] is None
 
     def pickle(self) -> int:
-        """Pickle the input before ``start``, and return its size; 0 if it cannot be sent."""
+        """Pickle the input before ``start``, and return its size, or 0 if it cannot be sent."""
         if self._message is None and self._sent.refusal is None:
             with suppress(NotSendableError):  # raised again by start()
                 self._message = self._engine.connect().pickle(self.piece.input)
@@ -485,7 +488,7 @@ class _Task:
             )
 
     def check_time(self) -> None:
-        """Warn if it takes long. Called several times a minute while it runs, as far as is known."""
+        """Warn if the task takes long. Called several times a minute while it seems to run."""
         self._patience = self._patience or Patience(self.doing)
         self._patience.check()
 

@@ -1,4 +1,4 @@
-"""The worker's side of the Ray engine: what a node needs to call a piece, and the task that calls it.
+"""The worker's side of the Ray engine: the setting that a node needs to call a piece, and the task that calls it.
 
 ``tasks`` sends the setting of the program once for each function; ``reading.frameworks.ray`` sends it with a read.
 """
@@ -24,7 +24,7 @@ from registry.errors import RegistryError, UsageError
 from registry.storage import expand_home, is_unfinished
 
 _PREFIXES: Final = ("AWS_", "AZURE_", "AZURITE_", "FSSPEC_", "GOOGLE_", "REGISTRY_")
-_PROXIES: Final = frozenset({"all_proxy", "http_proxy", "https_proxy", "no_proxy"})  # in either case
+_PROXIES: Final = frozenset({"all_proxy", "http_proxy", "https_proxy", "no_proxy"})  # proxies in either case
 _CERTIFICATES: Final = frozenset({"CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE"})
 _FILES: Final = _CERTIFICATES | {
     "AWS_CA_BUNDLE",
@@ -39,27 +39,31 @@ _FILES: Final = _CERTIFICATES | {
     "GOOGLE_SERVICE_ACCOUNT",
     "GOOGLE_SERVICE_ACCOUNT_PATH",
 }
-"""Variables with a path. They are listed, because a value tells nothing: a secret key of AWS may start with a slash."""
+"""Variables that contain a path. A value does not show this, because a secret key of AWS may also start with a
+slash."""
 _OF_TOKEN: Final = {
     "AWS_WEB_IDENTITY_TOKEN_FILE": ("AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME"),
     "AZURE_FEDERATED_TOKEN_FILE": ("AZURE_CLIENT_ID", "AZURE_TENANT_ID"),
 }
-"""Variables that say whose token is in a file."""
+"""Variables that identify the owner of a token in a file."""
 _PROFILES: Final = ("AWS_DEFAULT_PROFILE", "AWS_PROFILE")
 _KEPT_HERE: Final = frozenset({"REGISTRY_ENGINE", "REGISTRY_KEY_PASSWORD"})  # no piece signs, or starts a cluster
 
 INSTALL_HINT: Final = "Install the same version of shardbook on all nodes as on this machine."
 _LEAST_POLL_SECONDS: Final = 0.5
 _POLLS_PER_SECOND: Final = 400
-"""While they run, all tasks of a run together ask the head about this often at most whether they were cancelled."""
+"""The maximum rate, for all tasks of a run together, at which they ask the head whether they were cancelled."""
 KILL_SECONDS: Final = 5.0
-"""How long the function of a cancelled task may ignore its KeyboardInterrupt."""
+"""The time for which the function of a cancelled task may ignore its KeyboardInterrupt."""
 
 _LOOK_SECONDS: Final = 1.0
 
 
 class Setting(NamedTuple):
-    """What a worker needs before it can unpickle a function; ``repr`` shows no values, which may be secrets."""
+    """The setting that a worker needs before it can unpickle a function.
+
+    ``repr`` shows no values, which may be secrets.
+    """
 
     version: str
     environment: dict[str, str]
@@ -71,34 +75,34 @@ class Setting(NamedTuple):
         return cls(_package_version(), piece_environment(), [path for path in sys.path if path])
 
     def prepare_imports(self) -> None:
-        """Let this worker import what the program can. The environment is left as it is.
+        """Let this worker import the same modules as the program. Does not change the environment.
 
         Raises:
             UsageError: the worker has another version of the package.
         """
         if self.version != _package_version():
             raise UsageError(
-                f"a node of the cluster has shardbook {_package_version()}, and this program has {self.version}",
+                f"a node of the cluster has shardbook {_package_version()}, but this program has {self.version}",
                 hint=INSTALL_HINT,
             )
-        sys.path.extend(path for path in self.paths if path not in sys.path)  # those of the node come first
+        sys.path.extend(path for path in self.paths if path not in sys.path)  # paths of the node take precedence
 
     def __repr__(self) -> str:
         return f"<setting of shardbook {self.version}>"
 
 
 class FunctionNotSendableError(NotSendableError):
-    """A worker cannot unpickle a function, so that it would refuse all pieces."""
+    """A worker cannot unpickle a function, so it would refuse all pieces."""
 
 
 def _package_version() -> str:
-    """The version of the package. Importing it by name would be an import of the layers above this one."""
+    """Return the version of the package, without an import, which would reach the layers above this one."""
     version: str = sys.modules["registry"].__version__
     return version
 
 
 def piece_environment() -> dict[str, str]:
-    """The variables of this process that pieces need."""
+    """Return the variables of this process that pieces need."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -107,10 +111,10 @@ def piece_environment() -> dict[str, str]:
 
 
 def environment_on_node(sent: Mapping[str, str]) -> dict[str, str]:
-    """Those of the variables of the program that a worker takes. Call it on the node, before it takes any.
+    """Return the variables of the program that a worker adopts. Must be called on the node before any is adopted.
 
-    A path of the program may not exist on the node, nor a profile of AWS that files of the program define. Such
-    variables would hide credentials that the node has of its own.
+    A path of the program, or an AWS profile that is defined in its files, may not exist on the node. Such variables
+    would hide the node's own credentials.
     """
     result = dict(sent)
     for name in _FILES & result.keys():
@@ -136,10 +140,10 @@ def _has_profile(name: str, environment: Mapping[str, str]) -> bool:
 
 
 def pickler_class(ray: ModuleType) -> Any:
-    """Ray's pickler, except that it refuses functions that use variables of other functions, as pickle does.
+    """Return Ray's pickler, except that, like pickle, it refuses functions that use variables of other functions.
 
-    Sent by value, such a function would change copies of these variables. Everything in ``__main__`` is sent by value,
-    because no worker can import it.
+    If it were sent by value, such a function would change copies of these variables. Everything in ``__main__`` is sent
+    by value, because no worker can import it.
     """
 
     class Pickler(ray.cloudpickle.CloudPickler):  # type: ignore[misc, name-defined]  # a module is a value here
@@ -150,7 +154,7 @@ def pickler_class(ray: ModuleType) -> Any:
                 and obj.__module__ != "__main__"
                 and sys.modules.get(obj.__module__) is not None
             ):
-                return NotImplemented  # pickle looks it up by name, and fails
+                return NotImplemented  # pickle looks it up by name and fails
             return super().reducer_override(obj)
 
     return Pickler
@@ -165,7 +169,7 @@ def pickled(pickler: Any, value: object) -> bytes:
 
 
 def dump(pickler: Any, value: object) -> bytes:
-    """Pickle ``value`` with a class of ``pickler_class``. Raises what the value raises."""
+    """Pickle ``value`` with a class of ``pickler_class``. Raises the errors of the value."""
     file = io.BytesIO()
     pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
     return file.getvalue()
@@ -180,14 +184,16 @@ class _Held(NamedTuple):
 
 _held: _Held | None = None
 _replaced: Final[dict[str, str | None]] = {}
-"""The values that variables of the environment had before a run set them."""
+"""The values of environment variables before a run set them."""
 
 
 def call_message(key: str, content: bytes, message: bytes, poll_seconds: float) -> bytes:
-    """The task: call the function of a run with an input; all are pickled. Returns (result, error, cause), pickled.
+    """Call the function of a run with an input, as a task of Ray.
 
-    What the function prints goes to stderr, because the stdout of a command is its result. The task ends if its run is
-    cancelled; it asks every ``poll_seconds``.
+    Arguments and the result (result, error, cause) are pickled.
+
+    The output of the function goes to stderr, because the stdout of a command is its result. The task ends if its run
+    is cancelled, which it checks every ``poll_seconds``.
     """
     watch = _CancelWatch(key, poll_seconds)
     try:
@@ -201,12 +207,12 @@ def call_message(key: str, content: bytes, message: bytes, poll_seconds: float) 
 
 
 def cancel_key(key: str) -> bytes:
-    """The name of the entry in the key-value store of Ray's head that cancels the pieces of a run."""
+    """Return the key of the entry in the store of Ray's head that cancels the pieces of a run."""
     return f"shardbook:cancelled:{key}".encode()
 
 
 def cancel_poll_seconds(width: int) -> float:
-    """How often each of ``width`` tasks asks whether its run was cancelled, so that the head has time for all of them.
+    """Return the seconds between two checks of each of ``width`` tasks, so that the head can answer all of them.
 
     >>> [cancel_poll_seconds(width) for width in (4, 200, 800, 4000)]
     [0.5, 0.5, 2.0, 10.0]
@@ -259,10 +265,10 @@ class _CancelWatch:
         from ray.experimental.internal_kv import _internal_kv_exists
 
         while True:
-            with suppress(Exception):  # the head does not answer: the task goes on
+            with suppress(Exception):  # if the head does not answer, the task continues
                 self._is_cancelled = bool(_internal_kv_exists(self._key))
             if self._is_cancelled and not self._ended.is_set():
-                signal.pthread_kill(main_thread, signal.SIGINT)  # it also ends a system call that waits
+                signal.pthread_kill(main_thread, signal.SIGINT)  # this also interrupts a waiting system call
                 if not self._ended.wait(KILL_SECONDS):
                     os._exit(1)
                 return
@@ -308,7 +314,7 @@ def _function(key: str, content: bytes) -> Callable[[Any], Any]:
 
 
 def _set_environment(sent: Mapping[str, str]) -> None:
-    """Give the variables of an earlier run their own values back, and set those that the node takes."""
+    """Restore the variables that an earlier run changed, and set those that the node adopts."""
     for name, before in _replaced.items():
         if before is None:
             os.environ.pop(name, None)
@@ -321,10 +327,10 @@ def _set_environment(sent: Mapping[str, str]) -> None:
 
 
 def list_folder(folder: str) -> list[tuple[str, int, int]]:
-    """Name, size and time of the entries of a folder, sorted, without files that are being written.
+    """List name, size and time of the entries of a folder, sorted, without unfinished files.
 
     Raises:
-        OSError: it is missing, or cannot be listed.
+        OSError: the folder is missing or cannot be listed.
     """
     result = []
     with os.scandir(folder) as entries:
@@ -338,7 +344,7 @@ def list_folder(folder: str) -> list[tuple[str, int, int]]:
 def sees_folder(folder: str, sight: str | list[tuple[str, int, int]]) -> bool:
     """Whether this process sees a file of this name in a folder, or these entries.
 
-    It looks for a second: clients of network file systems may remember what a folder contained before.
+    The check is repeated for a second, because clients of network file systems may cache the content of a folder.
     """
     deadline = time.monotonic() + _LOOK_SECONDS
     while not _sees(folder, sight):
@@ -352,7 +358,7 @@ def _sees(folder: str, sight: str | list[tuple[str, int, int]]) -> bool:
     try:
         if isinstance(sight, str):
             path = Path(folder, sight)
-            # NFS may remember for half a minute that a file is missing, but asks again when a folder is opened.
+            # NFS may cache for half a minute that a file is missing, but checks again when a folder is opened.
             return path.exists() or path in Path(folder).iterdir()
         return sight == list_folder(folder)
     except OSError:

@@ -145,7 +145,7 @@ def test_inputs_without_any_example_are_refused_as_in_a_local_build(pieces_run: 
     ("inputs", "start"),
     [
         ([__file__], "The path exists on this machine, but not on the node that tried to read it."),
-        (["there is no such file"], "Check the path."),
+        (["no such file exists"], "Check the path."),
         (["only here.txt"], "Write absolute paths: nodes do not work in the current folder of this machine."),
         ([__file__, __file__], "The path exists on this machine, but not on the node that tried to read it."),
     ],

@@ -99,7 +99,8 @@ def test_a_file_that_a_node_does_not_find_has_a_hint(engine: Engine) -> None:
     with pytest.raises(VerificationError, match="a worker process raised FileNotFoundError while it ") as caught:
         results(engine, "/there/is/no/such/folder", function=os.listdir)
     assert caught.value.hint == (
-        "All nodes of a cluster must be able to read what the tasks read: put it in a bucket, or in a folder that all "
+        "All nodes of a cluster must be able to read the data of the tasks: put it in a bucket, or in a folder that "
+        "all "
         "nodes share."
     )
 

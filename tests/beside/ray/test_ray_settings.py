@@ -65,7 +65,9 @@ def test_a_task_that_fits_on_no_node_is_a_typed_error(connected: Any) -> None:
     assert caught.value.message == (
         f"no node of the cluster can give a task 1,125,899,906,842,624 bytes of memory: the largest has {largest:,}"
     )
-    assert caught.value.hint == ("Set `task_memory` to less, or start larger nodes: ray start --memory BYTES")
+    assert caught.value.hint == (
+        "Set `task_memory` to a smaller value, or start larger nodes: ray start --memory BYTES"
+    )
     assert caught.value.details == {"task_memory": 2**50, "largest": largest}
     with registry.use_engine("ray") as engine:  # the connection is usable
         assert engine is not None
