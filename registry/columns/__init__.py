@@ -1,4 +1,4 @@
-"""Keeps the decoded columns of splits, so that a second read needs no decoding: in memory, or in files of the cache.
+"""Keeps the decoded columns of splits in memory or in files of the cache, so that a second read needs no decoding.
 
     records -> Layout.append -> ColumnWriter, or arrays in memory -> KeptColumn -> block(rows) -> the values of a batch
 

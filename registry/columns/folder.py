@@ -3,12 +3,13 @@
     cache/ab/abcdef...(sha256 of what the column is)/values.npy, ends.npy, ...   the arrays, as NumPy writes them
                                                      column.json                 what they are, and digests of blocks
 
-``column.json`` is written last. Until then the arrays have temporary names, and a journal has a line for each finished
-block: who goes on after a process was killed, continues there. The journal is locked while somebody fills the column.
-Each file is locked while a process maps it, so that nobody evicts it.
+``column.json`` is written last. Until then, the arrays have temporary names, and a journal has a line for each finished
+block, from which another process continues if this one is killed. The journal is locked while a process fills the
+column. Each file is locked while a process maps it, so that it is not evicted.
 
-The same files may be attached to a version. ``AttachedFolder`` maps them where they are. Those of another machine are
-fetched block by block: ``ColumnFolder.reserve`` makes the files with holes, and a hole differs from its digest.
+The same files may be attached to a version. ``AttachedFolder`` maps local attachments in place. Those of another
+machine are fetched block by block: ``ColumnFolder.reserve`` creates sparse files, whose holes do not match the digests
+of their blocks.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from registry.storage.memory import open_own, replace_file
 
 FORMAT: Final = "registry.column/1"
 _UNFINISHED: Final = "0" * 16
-"""A name that is the same for all processes, so that another one can go on."""
+"""A name that is the same for all processes, so that another process can continue."""
 
 _MOST_JSON_BYTES: Final = 2**28
 DOCUMENT: Final = "column.json"
@@ -48,11 +49,12 @@ _MOST_NAME: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """The blocks that are finished.
+    """The finished blocks of a column.
 
     Attributes:
-        lengths: the entries of each array up to the end of each block, without an entry 0.
-        digests: the CRC32C of the entries of each array in each block; or their sha256, if others can write the files.
+        lengths: the number of entries of each array up to the end of each block, without an entry 0.
+        digests: the CRC32C of the entries of each array in each block, or their sha256 if other users can write the
+            files.
         bounds: the minimum and the maximum of each block, without NaN. None if a block has only NaN, or if the column
             does not have exactly one number in each record. Filters use them to skip blocks.
     """
@@ -62,12 +64,12 @@ class Blocks:
     bounds: list[tuple[Any, Any] | None] = field(default_factory=list)
 
     def cut(self, size: int) -> None:
-        """Forget all blocks but the first ``size``."""
+        """Drop all blocks after the first ``size``."""
         for facts in (self.lengths, self.digests, self.bounds):
             del facts[size:]
 
     def lines(self) -> list[Any]:
-        """A list of lengths, digests and bounds for each block."""
+        """The lengths, digests and bounds of each block."""
         return [list(facts) for facts in zip(self.lengths, self.digests, self.bounds, strict=True)]
 
     def before(self, block: int, num_arrays: int) -> list[int]:
@@ -88,7 +90,7 @@ class ColumnFolder:
         *,
         is_shared: bool = False,
     ) -> None:
-        """``is_shared`` writes files for a folder in which others can write, so that each block gets a sha256."""
+        """``is_shared`` is for a folder to which other users can write: each block gets a sha256."""
         self.is_shared = is_shared
         self.layout = layout
         self.source = source
@@ -112,23 +114,23 @@ class ColumnFolder:
 
     @property
     def attached_names(self) -> dict[str, str]:
-        """The name of the attachment for each file: readable, and unique for what the column is."""
+        """The name of the attachment for each file: readable, and unique for the source of the column."""
         readable = re.sub("[^A-Za-z0-9_]+", "-", f"{json.loads(self.source)[1]}-{self.layout.path}")[:_MOST_NAME]
         files = (*(f"{form.name}.npy" for form in self.layout.forms), DOCUMENT)
         return {file: f"{readable.strip('-') or '_'}.{self.key[:16]}.{file}" for file in files}
 
     def exists(self) -> bool:
-        """Whether the column was finished, as far as the name of a file says."""
+        """Whether the file of a finished column exists. Its content is not checked."""
         return (self.folder / DOCUMENT).exists()
 
     def num_written_bytes(self) -> int:
-        """How much its journal has, which grows with each block; 0 without a journal."""
+        """The size of the journal, which grows with each block, or 0 without a journal."""
         with suppress(OSError):
             return self._file(None).stat().st_size
         return 0
 
     def open(self) -> KeptColumn | None:
-        """The column, mapped; None if it is not there, or not whole."""
+        """Map the column. Returns None if it is missing or incomplete."""
         try:
             self.cache.require_own()
             mapped = _lock(self.folder / DOCUMENT)
@@ -139,7 +141,7 @@ class ColumnFolder:
         return KeptColumn(self.layout, arrays, self, blocks, mapped)
 
     def read(self, document: bytes) -> Blocks:
-        """The blocks in the bytes of ``column.json``; raises one of ``_FAULTS`` if it is not that of this column."""
+        """Parse the blocks of ``column.json``. Raises one of ``_FAULTS`` if it does not belong to this column."""
         facts = json.loads(document)
         blocks = Blocks()
         for line in facts["blocks"]:
@@ -149,13 +151,13 @@ class ColumnFolder:
         return blocks
 
     def lengths(self, blocks: Blocks) -> list[tuple[ArrayForm, int]]:
-        """Each array, and how many entries all blocks have in it."""
+        """Return each array with the number of its entries in all blocks."""
         return list(zip(self.layout.forms, blocks.before(self.num_blocks, len(self.layout.forms)), strict=True))
 
     def reserve(self, document: bytes) -> KeptColumn | None:
-        """The column of an attached ``column.json``, whose blocks are missing until ``put`` writes them.
+        """Create the column of an attached ``column.json``. Its blocks are missing until ``put`` writes them.
 
-        None if the cache has no room for all of it, if a process fills the column now, or if the document is damaged.
+        Returns None if the cache lacks room for the column, if a process is filling it, or if the document is damaged.
         """
         try:
             blocks = self.read(document)
@@ -171,23 +173,24 @@ class ColumnFolder:
         return self.open()
 
     def ranges(self, blocks: Blocks, missing: Mapping[int, int]) -> dict[str, list[tuple[int, int]]]:
-        """The bytes of each file to fetch for the first arrays, as many as ``missing`` says, of each of its blocks."""
+        """Return the bytes of each file to fetch. ``missing`` has the number of arrays to fetch for each block."""
         result: dict[str, list[tuple[int, int]]] = {}
         for block, num_arrays in missing.items():
             starts, stops = blocks.before(block, len(self.layout.forms)), blocks.lengths[block]
             for form, start, stop in list(zip(self.layout.forms, starts, stops, strict=True))[:num_arrays]:
-                # The entry where a block begins is the last one of the block before.
+                # The entry with the start of a block is the last entry of the block before.
                 part = _offset(form, start - form.has_zero), _offset(form, stop)
                 result.setdefault(f"{form.name}.npy", []).append(part)
         return result
 
     def read_hole(self, form: ArrayForm, start: int, stop: int) -> Array | None:
-        """Entries of a file that was never written to there, or not everywhere; None for all others.
+        """Read entries of which some were never written. Returns None if all were written.
 
-        Reading a hole through a map takes room of a file system in memory. If it has none, that ends the process.
+        On a file system in memory, reading a hole through a map allocates memory, and crashes the process if there is
+        none.
         """
         begin, end = _offset(form, start), _offset(form, stop)
-        with suppress(OSError, AttributeError):  # the system has no SEEK_HOLE, or the file was deleted
+        with suppress(OSError, AttributeError):  # the system does not support SEEK_HOLE, or the file was deleted
             descriptor = os.open(self.folder / f"{form.name}.npy", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 if os.lseek(descriptor, begin, os.SEEK_HOLE) < end:
@@ -198,7 +201,7 @@ class ColumnFolder:
         return None
 
     def put(self, file: str, offset: int, content: memoryview) -> None:
-        """Write bytes that were fetched; they are compared with the digest of their block later. Raises OSError."""
+        """Write fetched bytes, which are later compared with the digest of their block. Raises OSError."""
         descriptor = os.open(self.folder / file, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             _write(descriptor, np.frombuffer(content, np.uint8), offset)
@@ -206,7 +209,7 @@ class ColumnFolder:
             os.close(descriptor)
 
     def write(self) -> ColumnWriter | None:
-        """Begin to fill the column, or go on after somebody who was stopped; None if a process fills it now.
+        """Begin to fill the column, or continue where another process stopped. Returns None if a process is filling it.
 
         Raises:
             OSError: the folder cannot be written.
@@ -217,9 +220,9 @@ class ColumnFolder:
         journal = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             lock_file(journal)
-            if os.fstat(journal).st_nlink and self.open() is not None:  # finished since the caller looked
+            if os.fstat(journal).st_nlink and self.open() is not None:  # it was finished since the caller checked
                 path.unlink()
-            if not os.fstat(journal).st_nlink:  # its writer has just finished
+            if not os.fstat(journal).st_nlink:  # another process has just finished it
                 raise BlockingIOError
         except OSError as error:
             os.close(journal)
@@ -229,11 +232,14 @@ class ColumnFolder:
         return ColumnWriter(self, journal)
 
     def seal(self, place: int, facts: list[Any]) -> list[Any]:
-        """The line of a block in the journal and the document. Its checksum holds for this column and place only."""
+        """Return the line of a block in the journal and the document.
+
+        Its checksum is valid only for this column and place.
+        """
         return [*facts, iscsi(json.dumps([self.key, place, facts]).encode())]
 
     def add(self, blocks: Blocks, line: Any) -> None:
-        """Add the block of a line; ValueError or TypeError if it is not the next one of this column."""
+        """Add the block of a line. Raises ValueError or TypeError if it is not the next block of this column."""
         lengths, digests, bounds, _ = line
         if self.seal(len(blocks.lengths), [lengths, digests, bounds]) != line:
             raise ValueError("not the next block")
@@ -242,20 +248,20 @@ class ColumnFolder:
         blocks.bounds.append(None if bounds is None else tuple(bounds))
 
     def discard(self) -> None:
-        """Delete the finished column, because it is damaged. Processes that map it keep their files."""
+        """Delete the finished column, because it is damaged. Processes that map its files keep them."""
         for name in (DOCUMENT, *(f"{form.name}.npy" for form in self.layout.forms)):
             with suppress(OSError):
                 (self.folder / name).unlink()
 
     def mend(self, column: KeptColumn, block: int, entries: Sequence[Array]) -> bool:
-        """Write the entries of a damaged block again; False if they are not those that were kept."""
+        """Write the entries of a damaged block again. Returns False if they do not match the stored digests."""
         if not all(map(_has_digest, entries, column.blocks.digests[block])):
             return False
         starts = column.entries_before(block)
         for place, (form, start, array) in enumerate(zip(self.layout.forms, starts, entries, strict=True)):
-            if form.has_zero:  # the first entry begins where the one before it ends
+            if form.has_zero:  # an entry begins at the end of the previous entry
                 start, array = start - 1, np.concatenate([[starts[place + 1]], array])  # noqa: PLW2901
-            with suppress(OSError, ValueError):  # the file of that name is another one now
+            with suppress(OSError, ValueError):  # a different file has that name now
                 self._mend(column, place, start + form.has_zero, array)
         return True
 
@@ -273,11 +279,11 @@ class ColumnFolder:
 class AttachedFolder(ColumnFolder):
     """A column whose files are attachments on this machine: mapped where they are, and never written.
 
-    A block that is mended is mended in the memory of this process.
+    Damaged blocks are repaired only in the memory of this process.
     """
 
     def __init__(self, folder: ColumnFolder, document: bytes, open_file: Callable[[str], StoredFile]) -> None:
-        """``open_file`` opens a file of the column, such as ``values.npy``."""
+        """Use ``open_file`` to open a file of the column, such as ``values.npy``."""
         super().__init__(folder.cache, folder.source, folder.layout, folder.num_records, folder.block_records)
         self._content = document
         self._open_file = open_file
@@ -285,7 +291,7 @@ class AttachedFolder(ColumnFolder):
         self._identities: dict[str, tuple[int, int]] = {}
 
     def open(self) -> KeptColumn | None:
-        """The column, mapped; None if its files are not those of ``column.json``, or not there."""
+        """Map the column. Returns None if its files are missing, or do not match ``column.json``."""
         try:
             blocks = self.read(self._content)
             arrays = [self._map(form, length, mmap.ACCESS_READ) for form, length in self.lengths(blocks)]
@@ -294,14 +300,14 @@ class AttachedFolder(ColumnFolder):
         return KeptColumn(self.layout, arrays, self, blocks)
 
     def ranges(self, _blocks: Blocks, _missing: Mapping[int, int]) -> dict[str, list[tuple[int, int]]]:
-        """Nothing: the files are not fetched."""
+        """Return nothing, because the files are not fetched."""
         return {}
 
     def read_hole(self, _form: ArrayForm, _start: int, _stop: int) -> None:
-        """None: attached files have no holes."""
+        """Return None, because attached files have no holes."""
 
     def discard(self) -> None:
-        """Leave the files: they are published."""
+        """Do nothing, because the files are published."""
 
     def _mend(self, column: KeptColumn, place: int, first: int, entries: Array) -> None:
         if place not in self._private:
@@ -316,21 +322,21 @@ class AttachedFolder(ColumnFolder):
         with self._open_file(f"{form.name}.npy") as file:
             facts = os.fstat(file.fileno())
             identity = facts.st_dev, facts.st_ino
-            if self._identities.setdefault(form.name, identity) != identity:  # its other blocks were never proved
+            if self._identities.setdefault(form.name, identity) != identity:  # the other blocks were never verified
                 raise ValueError("another file")
             return _array(mmap.mmap(file.fileno(), 0, access=access), form, length)
 
 
 class KeptColumn:
-    """A column that is mapped, or in memory. Who reads a block of a mapped column proves it before.
+    """A column that is mapped, or in memory. Readers of a mapped column must verify a block before they use it.
 
     Attributes:
         folder: its folder; None if it is in memory.
         values: its values.
         arrays: its arrays.
-        num_bytes: the bytes of all arrays.
-        is_dense: whether values are kept as they are read.
-        is_searched: whether a binary search for a row looks at ``rows`` of any block.
+        num_bytes: the total size of the arrays in bytes.
+        is_dense: whether values are stored in the form in which they are read.
+        is_searched: whether a binary search for a row may access ``rows`` of any block.
     """
 
     def __init__(
@@ -341,7 +347,7 @@ class KeptColumn:
         blocks: Blocks,
         document: mmap.mmap | None = None,
     ) -> None:
-        """``document`` is the map of ``column.json``, whose lock lasts as long."""
+        """``document`` is the map of ``column.json``, which keeps its lock."""
         self.folder = folder
         self.num_bytes = sum(array.nbytes for array in arrays)
         self._layout = layout
@@ -353,14 +359,14 @@ class KeptColumn:
         self._document = document
 
     def is_missing(self, block: int) -> bool:
-        """Whether nothing was ever written to a block."""
-        # Where a block ends may have been written with the block after it.
+        """Whether a block was never written."""
+        # The last entry of a block may have been written with the next block.
         ends = [form.has_zero for form in self._layout.forms]
         parts = (self._entries(block, place) for place in range(len(ends)))
         return not any(part[end : part.shape[0] - end].any() for part, end in zip(parts, ends, strict=True))
 
     def replace(self, place: int, array: Array) -> None:
-        """Read another map of an array."""
+        """Replace the map of an array."""
         self.arrays[place] = array
         self.values = self._layout.column(self.arrays)
 
@@ -373,19 +379,22 @@ class KeptColumn:
         return self.values.block(reader, rows, copy=copy)
 
     def is_sound(self, block: int, num_arrays: int | None = None) -> bool:
-        """Whether the entries of all arrays, or of the first ones, in a block are those that were kept."""
+        """Whether the entries of all arrays, or of the first arrays, in a block match the digests."""
         starts, digests = self.entries_before(block), self.blocks.digests[block]
         forms = self.folder.layout.forms if self.folder else ()
         for place, form in enumerate(forms[:num_arrays]):
             entries = self._entries(block, place)
             if not _has_digest(entries[form.has_zero :], digests[place]):
                 return False
-            if form.has_zero and entries[0] != starts[place + 1]:  # the end of the block before
+            if form.has_zero and entries[0] != starts[place + 1]:  # the end of the previous block
                 return False
         return True
 
     def _entries(self, block: int, place: int) -> Array:
-        """The entries of an array in a block; if the array begins with 0, also the last one of the block before."""
+        """Return the entries of an array in a block.
+
+        If the array begins with 0, include the last one of the block before.
+        """
         start, stop = self.entries_before(block)[place], self.blocks.lengths[block][place]
         form = self._layout.forms[place]
         hole = None if self.folder is None else self.folder.read_hole(form, start - form.has_zero, stop)
@@ -393,7 +402,7 @@ class KeptColumn:
 
 
 class ColumnWriter:
-    """Fills a column. Use it as a context; what is finished when it ends without ``finish`` is continued later."""
+    """Fills a column. If the context ends without ``finish``, a later writer continues after the finished blocks."""
 
     def __init__(self, folder: ColumnFolder, journal: int) -> None:
         self._folder = folder
@@ -408,21 +417,21 @@ class ColumnWriter:
 
     @property
     def num_records(self) -> int:
-        """How many records are written."""
+        """The number of written records."""
         return min(len(self._blocks.lengths) * self._folder.block_records, self._folder.num_records)
 
     @property
     def lengths(self) -> list[int]:
-        """The entries of each array so far."""
+        """The present number of entries of each array."""
         return self._blocks.before(len(self._blocks.lengths), len(self._folder.layout.forms))
 
     def restart(self, num_records: int) -> None:
-        """Forget the blocks after ``num_records``."""
+        """Drop the blocks after ``num_records``."""
         self._blocks.cut(-(-num_records // self._folder.block_records))
         self._write_journal()
 
     def append(self, entries: Sequence[Array]) -> bool:
-        """Write the next block; False if the cache has no room for it. Raises OSError."""
+        """Write the next block. Returns False if the cache lacks room. Raises OSError."""
         if not self._folder.cache.room.reserve(sum(array.nbytes for array in entries)):
             return False
         lengths = self.lengths
@@ -438,12 +447,15 @@ class ColumnWriter:
         return True
 
     def adopt(self, blocks: Blocks) -> None:
-        """Finish the column with the blocks of another document; what is not written is a hole. Raises OSError."""
+        """Finish the column with the blocks of another document.
+
+        Entries that were not written are holes. Raises OSError.
+        """
         self._blocks = blocks
         self.finish()
 
     def finish(self) -> None:
-        """Give the files their names. Raises OSError."""
+        """Rename the files to their final names. Raises OSError."""
         folder = self._folder
         for descriptor, form, length in zip(self._files, folder.layout.forms, self.lengths, strict=True):
             os.ftruncate(descriptor, _offset(form, length))
@@ -464,7 +476,7 @@ class ColumnWriter:
             os.close(descriptor)
 
     def _continue(self) -> None:
-        """Read the journal, and open the arrays; what follows a damaged line is made again."""
+        """Read the journal, and open the arrays. Blocks after a damaged line are written again."""
         folder, blocks = self._folder, self._blocks
         with suppress(ValueError, TypeError, RecursionError):
             for line in os.pread(self._journal, _MOST_JSON_BYTES, 0).split(b"\n")[:-1]:
@@ -472,7 +484,7 @@ class ColumnWriter:
         for form, length in zip(folder.layout.forms, self.lengths, strict=True):
             path = folder._file(form, is_finished=False)
             self._files.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
-            lock_file(self._files[-1], is_shared=True)  # nobody deletes it, and readers may map it once it is finished
+            lock_file(self._files[-1], is_shared=True)  # it is not deleted, and readers may map it once it is finished
             if os.fstat(self._files[-1]).st_size < _offset(form, length):
                 blocks.cut(0)
         for descriptor, form in zip(self._files, folder.layout.forms, strict=True):
@@ -494,17 +506,17 @@ def _line(facts: list[Any]) -> bytes:
 
 
 def _bounds(values: Array) -> tuple[Any, Any] | None:
-    """The minimum and the maximum of a column with one number in each record, without NaN."""
+    """Return the minimum and the maximum of a column with one number in each record, without NaN."""
     if values.ndim > 1 or not values.size:
         return None
     least, greatest = np.fmin.reduce(values).item(), np.fmax.reduce(values).item()
-    if values.dtype.kind == "f":  # processors differ in whether -0.0 or 0.0 is the minimum
+    if values.dtype.kind == "f":  # processors disagree on whether -0.0 or 0.0 is the minimum
         least, greatest = least + 0.0, greatest + 0.0
     return None if least != least else (least, greatest)  # noqa: PLR0124 (NaN: the block has nothing else)
 
 
 def _array(mapped: mmap.mmap, form: ArrayForm, length: int) -> Array:
-    """The entries of a finished file. Raises ValueError."""
+    """Return the entries of a finished file. Raises ValueError."""
     header = _header(form, length)
     if len(mapped) != _offset(form, length) or mapped[: len(header)] != header:
         raise ValueError("another array")
@@ -514,11 +526,11 @@ def _array(mapped: mmap.mmap, form: ArrayForm, length: int) -> Array:
 
 
 def _lock(path: Path) -> mmap.mmap:
-    """Map a file, with a lock as long as the map exists, so that nobody evicts it. Raises OSError or ValueError."""
+    """Map a file, and lock it while the map exists, so that it is not evicted. Raises OSError or ValueError."""
     descriptor = open_own(path)
     try:
         lock_file(descriptor, is_shared=True)
-        with suppress(OSError):  # a cache that is only read may be on a disk that is mounted read-only
+        with suppress(OSError):  # the disk of a cache that is only read may be mounted read-only
             os.utime(descriptor)
         return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
     finally:
@@ -526,7 +538,7 @@ def _lock(path: Path) -> mmap.mmap:
 
 
 def _header(form: ArrayForm, length: int) -> bytes:
-    """The header of an array of ``length`` entries; it has the same size for any length."""
+    """Return the header of an array of ``length`` entries. It has the same size for any length."""
     header = io.BytesIO()
     shape = (length + form.has_zero, *form.shape)
     facts = {"descr": np.lib.format.dtype_to_descr(form.dtype), "fortran_order": False, "shape": shape}
@@ -535,7 +547,7 @@ def _header(form: ArrayForm, length: int) -> bytes:
 
 
 def _offset(form: ArrayForm, length: int) -> int:
-    """Where entry ``length`` begins in its file."""
+    """Return the position of entry ``length`` in its file."""
     return len(_header(form, length)) + (length + form.has_zero) * form.entry_bytes
 
 

@@ -1,12 +1,12 @@
-"""The arrays in which the values of one leaf are kept, record after record, and the columns that blocks are read from.
+"""The arrays that store the values of a leaf, record after record, and the columns that read blocks from them.
 
     FlatBlock of consecutive records  -> Layout.append -> the next entries of each array, for files or memory
     arrays of all records             -> Layout.column -> Dense or Stored -> block(rows) -> BlockColumn
 
-Numbers of a known shape are kept as they are read: ``values`` (records, *shape). Of other leaves the stored values of
-each key are kept: numbers in ``values``, or bytes in ``data`` with the ``ends`` of the items; with ``offsets`` if their
-number differs between records, and ``rows`` if some records lack the key. The code that decodes records decodes them,
-too, when they are read.
+Numbers of a known shape are stored in decoded form: ``values`` (records, *shape). For other leaves, the encoded values
+of each key are stored: numbers in ``values``, or bytes in ``data`` with the ``ends`` of the items. There are
+``offsets`` if the number of values differs between records, and ``rows`` if some records lack the key. When they are
+read, the same code as for records decodes them.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from registry.wire.gather import SMALL_TEXT, Octets, Places, constant, take_ragg
 
 Array: TypeAlias = npt.NDArray[Any]
 Rows: TypeAlias = slice | Places
-"""Records of a split: from a start to a stop, or any."""
+"""Records of a split: a slice, or any positions."""
 
 _PLACE: Final = np.dtype(np.int64)
 _NUMBERS: Final[dict[WireKind, np.dtype[Any]]] = {"int64": _PLACE, "float": np.dtype(np.float32)}
 _NONE: Final = np.empty(0, np.int64)
 _NO_BYTES: Final = np.empty(0, np.uint8)
 _ENDS: Final = 2**16
-"""How many ends are compared at once."""
+"""The number of ends that are compared at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayForm:
-    """One array.
+    """The form of an array.
 
     Attributes:
         name: its name in the files of the leaf.
@@ -60,7 +60,7 @@ class ArrayForm:
 
     @property
     def entry_bytes(self) -> int:
-        """Bytes of an entry."""
+        """The size of an entry in bytes."""
         return self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
 
 
@@ -69,24 +69,26 @@ class Layout:
 
     Attributes:
         path: the leaf.
-        forms: its arrays; none if it cannot be kept, as a feature of an unknown class, whose keys only records have.
-        is_dense: whether the values are kept as they are read.
+        forms: its arrays; empty if it cannot be stored, such as a feature of an unknown class, whose keys are only in
+            records.
+        is_dense: whether the values are stored in decoded form.
     """
 
     def __init__(self, reader: ColumnReader, *, as_pixels: bool = False) -> None:
-        """The layout of a leaf. ``as_pixels`` keeps images of a known shape as they are decoded."""
+        """Plan the layout of a leaf. ``as_pixels`` stores the decoded pixels of images of a known shape."""
         self.path = reader.path
         self.is_dense = _is_dense(reader, as_pixels=as_pixels)
         self._reader = reader
         keys = [] if self.is_dense else list(_keys_of(reader))
-        self._keys = keys if sum(key.kind == "bytes" for key in keys) < 2 else []  # a block has one buffer
+        # All bytes of a block are in one buffer
+        self._keys = keys if sum(key.kind == "bytes" for key in keys) < 2 else []
         self.forms = [form for key in self._keys for form in key.forms]
         if self.is_dense:
             self.forms = [ArrayForm("values", np.dtype(reader.leaf.dtype), _shape_of(reader))]
 
     @property
     def identity(self) -> str:
-        """Equal for leaves whose values are kept in the same arrays."""
+        """A key that is equal for leaves whose values are stored in the same arrays."""
         leaf = self._reader.leaf
         decoding: list[Any] = []
         if self.is_dense:
