@@ -39,8 +39,7 @@ from registry.shards.arrow_values import import_pyarrow
 
 KIND: Final = "croissant"
 NAMES: Final = ("croissant.json", "metadata.json", "croissant_metadata.json")
-"""The names by which a document is recognized in a folder. The caller passes the path of a document with another
-name."""
+"""The names by which a document is recognized in a folder. A document with another name is passed by its path."""
 
 _MOST_BYTES: Final = 64 * 2**20
 _MOST_SHOWN: Final = 10

@@ -37,8 +37,7 @@ from registry.storage.names import is_unfinished
 from registry.storage.temporary import TemporaryStore, check_free_space
 
 MAX_ORIGINS: Final = 1000
-"""More downloaded files than this share a single ``Origin``, whose sha256 is the digest of the list of their
-digests."""
+"""More downloaded files than this share an ``Origin``, whose sha256 is the digest of the list of their digests."""
 
 _HIDDEN: Final = "a hidden file"
 _LEFTOVERS: Final = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx", "$recycle.bin", "@eadir"})

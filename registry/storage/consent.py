@@ -1,8 +1,9 @@
 """Decides which URLs and addresses from somebody else's file may be contacted, by what the reader has allowed.
 
-The author of a pin chooses its locations. A request tells the host who reads what, and a host name may resolve to a
-machine of the reader's own network. So nothing is contacted until the reader allows it, and an address that is not
-public only if the reader named it. Pure except for ``inet_aton``; ``guarded_http`` applies it to connections.
+The author of a pin chooses its locations. A request reveals to the host who reads which files, and a host name may
+resolve to a machine in the reader's own network. Therefore, no host is contacted until the reader allows it, and an
+address that is not public only if the reader named it. Pure except for ``inet_aton``; ``guarded_http`` applies the
+rules to connections.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def too_long(path: str, limit: int) -> StorageError:
     """Make the error for a small file that is longer than ``limit`` bytes."""
     return StorageError(
         f"cannot read {path}: it is longer than {limit} bytes",
-        hint="Files of this kind are small: the file is damaged, or another file has its name.",
+        hint="Files of this kind are small. It may be damaged, or a different file with the same name.",
         details={"path": path, "limit": limit},
     )
 
@@ -137,7 +137,7 @@ def too_long(path: str, limit: int) -> StorageError:
 def storage_errors(doing: str, path: str, *, elsewhere: str = _ELSEWHERE) -> Iterator[None]:
     """Convert every OSError of the block to a StorageError that names the action and the path.
 
-    ``elsewhere`` is what the hint tells to choose if ``path`` cannot be written.
+    ``elsewhere`` is the alternative that the hint suggests if ``path`` cannot be written.
     """
     try:
         yield
@@ -322,16 +322,16 @@ class HashedFile(io.RawIOBase):
         """Check the digest of what was read.
 
         Raises:
-            StorageError: it is another one.
+            StorageError: the digest differs.
         """
         digest = self._digest.hexdigest()
         if sha256 not in (None, digest):
             raise cannot(
                 "copy",
                 self._file.path,
-                f"it was changed meanwhile: expected sha256 {sha256}, found {digest}",
+                f"it changed during the copy: expected sha256 {sha256}, found {digest}",
                 number=errno.EIO,
-                hint="Run the same command again when no program writes to the file.",
+                hint="Run the command again once no program writes to the file.",
             )
 
 

@@ -1,8 +1,8 @@
 """The store for any other protocol of fsspec, such as ``memory://``. For object stores see ``object_store``.
 
-fsspec has no common rename or lock: names with a common prefix form a folder, and a move is a copy and a removal. So a
-new object is written under a temporary name and copied to its final one. Two writers at once may both find a name
-free. Readers are not affected: they go through the catalog, whose row is written last.
+fsspec has no common rename or lock: names with a common prefix form a folder, and a move is a copy and a removal. A new
+object is therefore written under a temporary name and copied to its final name. Two writers may find the same name free
+at the same time. Readers are not affected, because they use the catalog, whose row is written last.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class FsspecStore(PathStore):
             with library_errors("write", location):
                 self._files.cp_file(temporary, self._path(name))
         finally:
-            # Also after an error, which a fault here must not hide. An object that stays is never listed.
+            # Also after an error, which a fault here must not hide. A remaining object is never listed.
             with suppress(StorageError), library_errors("remove", location):
                 self._files.rm_file(temporary)
 
@@ -134,7 +134,7 @@ class FsspecStore(PathStore):
 
 def _entity_tag(facts: dict[str, Any]) -> str | None:
     tag = facts.get("ETag")
-    # A weak tag (W/...) does not promise equal bytes.
+    # A weak tag (W/...) does not guarantee equal bytes.
     return tag if isinstance(tag, str) and tag and not tag.startswith("W/") else None
 
 
@@ -166,7 +166,7 @@ def open_fsspec(url: str) -> FsspecStore:
         )
         raise StorageError(
             f"cannot open {masked_url}: it chains several protocols",
-            hint="Give the URL of the folder itself, e.g. s3://bucket/datasets.",
+            hint="Pass the URL of the folder itself, e.g. s3://bucket/datasets.",
             details={"path": masked_url},
         )
     try:
@@ -174,7 +174,7 @@ def open_fsspec(url: str) -> FsspecStore:
             file_system, root = url_to_fs(url)
     except StorageError as error:
         if error.hint is None:
-            hint = "Give a local path, or a URL such as file:///data, s3://bucket/datasets or gs://bucket/datasets."
+            hint = "Pass a local path, or a URL such as file:///data, s3://bucket/datasets or gs://bucket/datasets."
             error.rephrase(hint=hint)
         raise
     return FsspecStore(file_system, root, url=url)
@@ -205,7 +205,7 @@ def library_errors(doing: str, path: str) -> Iterator[None]:
 
 @contextmanager
 def _quiet_deletion() -> Iterator[None]:
-    """Ignore errors of ``__del__`` of a file system that was not opened: FTP closes a connection that is missing."""
+    """Ignore errors of ``__del__`` of a file system that was not opened: FTP closes a missing connection."""
     hook = sys.unraisablehook
 
     def report(failure: sys.UnraisableHookArgs) -> None:
@@ -218,7 +218,7 @@ def _quiet_deletion() -> Iterator[None]:
     except StorageError as error:
         cause: BaseException | None = error
         while cause is not None:
-            clear_frames(cause.__traceback__)  # they hold the file system
+            clear_frames(cause.__traceback__)  # they refer to the file system
             cause = cause.__context__
         raise
     finally:

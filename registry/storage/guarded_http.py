@@ -1,4 +1,4 @@
-"""Checks connections to web servers whose URLs somebody else wrote: each host and address must be allowed.
+"""Checks connections to web servers whose URLs come from somebody else: each host and address must be allowed.
 
     request, and every redirect  ->  host allowed?  ->  resolve it  ->  keep allowed addresses  ->  connect to one
 

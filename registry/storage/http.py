@@ -49,7 +49,7 @@ _PASSING: Final = frozenset({408, 425, 429})
 _REFUSED: Final = frozenset({401, 403})
 _PARTIAL: Final = 206
 _FIRST_FAULT: Final = 300
-"""A redirect that reaches us has no target: the client follows the others."""
+"""A redirect that reaches this code has no target, because the client follows all others."""
 
 _FIRST_SERVER_FAULT: Final = 500
 _INHERITED: Final[list[object]] = []
@@ -60,7 +60,7 @@ class HttpStore(ReadOnlyStore, PathStore):
     """The files below one URL of a web server, read-only."""
 
     refusal = "a web server is read-only"
-    refusal_hint = "Give a local folder, or the URL of an object store, e.g. s3://bucket/datasets."
+    refusal_hint = "Pass a local folder, or the URL of an object store, e.g. s3://bucket/datasets."
 
     def __init__(self, file_system: Any, root: str, *, url: str, make_session: MakeSession) -> None:
         super().__init__(file_system, root, url=url)
@@ -81,7 +81,7 @@ class HttpStore(ReadOnlyStore, PathStore):
         """Size of a file, in bytes, as the server reports it."""
         size = self._ask(name, _size_of)
         if size is None:
-            hint = "The server has to send Content-Length. Download the file, and read the local copy."
+            hint = "The server must send Content-Length. Download the file, and read the local copy."
             reason = "the server does not report its size"
             raise cannot("read", self.locate(name), reason, number=errno.ENOTSUP, hint=hint)
         return int(size)
@@ -154,7 +154,7 @@ def _typed(error: Exception, limits: Limits) -> OSError | TransientFault:
     import aiohttp
 
     if isinstance(error, TimeoutError):
-        told = f"the server said nothing for {limits.read_seconds:g} seconds"
+        told = f"the server sent nothing for {limits.read_seconds:g} seconds"
         return TransientFault(told, number=errno.ETIMEDOUT)
     if isinstance(error, aiohttp.TooManyRedirects):
         return HintedError(errno.EIO, "the server redirects again and again", hint="Check the URL.")
@@ -320,7 +320,7 @@ class _Response(RangeReader):
             except Exception:
                 if not pieces:
                     raise
-                self._is_broken = True  # hand out what has arrived; the next read meets the fault again
+                self._is_broken = True  # return the bytes that have arrived; the next read meets the fault again
                 break
             if not piece:
                 if pieces:

@@ -48,7 +48,7 @@ from registry.storage.store import Names, StagedFolder, Store, StoredEntry
 _BUFFER_BYTES: Final = 256 * 1024
 _SYNCS_AT_ONCE: Final = 16
 _REMOVALS: Final = 5
-"""How often a folder is emptied while other processes write files into it: workers of a build that has failed."""
+"""The maximum number of times that a folder is emptied while workers of a failed build still write files into it."""
 
 _NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
@@ -118,7 +118,7 @@ class LocalStore(Store):
                 inside = waiting.pop()
                 try:
                     facts = os.lstat(self._inside(inside)) if inside in ("", folder) else os.lstat(self.locate(inside))
-                except (FileNotFoundError, NotADirectoryError):  # removed just now, or never there
+                except (FileNotFoundError, NotADirectoryError):  # it was removed just now, or never existed
                     continue
                 is_folder = stat.S_ISDIR(facts.st_mode)
                 if inside not in ("", folder):
@@ -129,7 +129,7 @@ class LocalStore(Store):
                         is_folder=is_folder,
                     )
                 if is_folder:
-                    # The next one is the first name of this folder, so that all of it comes together.
+                    # The next entry is the first name of this folder, so that the entries of a folder come together.
                     with suppress(FileNotFoundError):
                         names = sorted(os.listdir(self.locate(inside)), reverse=True)
                         waiting += [f"{inside}/{name}" if inside else name for name in names]
@@ -194,7 +194,8 @@ class LocalStore(Store):
                 _give_name(temporary, path, overwrite=overwrite)
                 sync_folder(folder)
         finally:
-            with suppress(OSError):  # it is gone if it was renamed; and a fault here must not hide the first error
+            # The file is gone if it was renamed; and a fault here must not hide the first error
+            with suppress(OSError):
                 os.unlink(temporary)
 
     def _clear(self, folder: str) -> None:
@@ -207,7 +208,7 @@ class LocalStore(Store):
     def child(self, name: str) -> LocalStore:
         """The store rooted at the folder ``name``."""
         result = LocalStore(self._inside(check_relative_name(name)))
-        result._parent = self  # a temporary folder is removed when no store in it is used any more
+        result._parent = self  # a temporary folder is removed when no store in it is in use any more
         return result
 
     def remove_tree(self, name: str) -> None:
@@ -248,7 +249,7 @@ class LocalStore(Store):
 
     @contextmanager
     def exclusive(self, name: str) -> Iterator[None]:
-        """Lock the folder that contains ``name``, without a lock file that could be left behind or removed.
+        """Lock the folder that contains ``name``, without a lock file that could remain or be removed.
 
         Systems and file systems without ``flock`` are not locked.
         """
@@ -339,8 +340,8 @@ class LocalStore(Store):
                 if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
                     raise folder_exists(target) from error
                 raise
-            # Only now: a process killed before this line leaves a folder that can be cleared, one killed after it
-            # leaves a complete version with a file that is never listed.
+            # Only now: a process that is killed before this line leaves a folder that can be cleared; after it, the
+            # process leaves a complete version with a file that is never listed.
             with suppress(FileNotFoundError):
                 os.unlink(os.path.join(target, OWNER_FILE))
             sync_folder(target)
@@ -397,7 +398,7 @@ class StagedOnDisk(StagedFolder):
 
     def __init__(self, parent: LocalStore, *, final: str, name: str = "") -> None:
         """``name`` is that of a folder that an earlier process left."""
-        # A dry run or a build that fails must not leave the empty folders of a dataset that was never published.
+        # A dry run or a failed build must not leave empty folders of a dataset that was never published.
         self._missing = parent.missing_folders(final)
         self._folder = InnerFolder(parent, final, name=name)
         super().__init__(self._folder.store, final=final)
@@ -453,7 +454,7 @@ class _ReadFile(io.FileIO):
 def make_folders(path: str) -> None:
     """Create ``path`` and its missing parents, and sync each new folder's entry in its parent."""
     for folder in reversed(_missing_folders(path)):
-        with suppress(FileExistsError):  # another process made it just now; a file of that name fails below
+        with suppress(FileExistsError):  # another process created it just now; a file of that name fails below
             os.mkdir(folder)
         sync_folder(os.path.dirname(folder))
 
@@ -535,7 +536,7 @@ def _give_name(temporary: str, path: str, *, overwrite: bool) -> None:
     except OSError as error:
         if error.errno not in _NO_HARD_LINKS:
             raise
-        if os.path.lexists(path):  # the best that such a file system allows; the catalog decides races
+        if os.path.lexists(path):  # such a file system allows nothing better; the catalog decides races
             raise already_stored(path) from error
         os.rename(temporary, path)
 

@@ -106,7 +106,7 @@ _OPENERS: Final[dict[str, Callable[[str], Store]]] = {}
 
 
 def open_below_with(url: str, opener: Callable[[str], Store]) -> None:
-    """Let ``opener(url)`` open the folder ``url``, and those below it, in this process: a service has its own store."""
+    """Let ``opener(url)`` open the folder ``url`` and those below it in this process, for the store of a service."""
     _OPENERS[url] = opener
 
 
@@ -174,10 +174,10 @@ def open_parent(url_or_path: str | os.PathLike[str]) -> tuple[Store, str]:
 
 
 def spell_place(url_or_path: str | os.PathLike[str]) -> tuple[str, ...]:
-    """Return the spellings of the path or URL of a folder; two texts name the same folder if they share one.
+    """Return the spellings of the path or URL of a folder. Two texts name the same folder if they share a spelling.
 
-    The first one is complete, keeps links, and is meant to be stored. A path on this machine also has the one without
-    links: another machine may reach the same folder through other links.
+    The first spelling is complete, keeps links, and is meant to be stored. A local path also has a spelling without
+    links, because another machine may reach the same folder through other links.
 
     >>> spell_place("s3a://bucket/data/"), spell_place("file:///srv/data/../data")
     (('s3://bucket/data',), ('/srv/data',))
@@ -194,7 +194,7 @@ def spell_place(url_or_path: str | os.PathLike[str]) -> tuple[str, ...]:
 
 
 def expand_home(path: str | os.PathLike[str]) -> Path:
-    """A path whose ``~`` is the home folder. As in a shell, the ``~name`` of an unknown user is the name of a file.
+    """Expand ``~`` to the home folder. As in a shell, the ``~name`` of an unknown user is the name of a file.
 
     >>> expand_home("~nobody-has-this-name/train.csv").name
     'train.csv'
@@ -203,10 +203,10 @@ def expand_home(path: str | os.PathLike[str]) -> Path:
 
 
 def read_file(path: str | os.PathLike[str]) -> bytes:
-    """The content of a file that a caller names.
+    """Read a file that the caller names.
 
     Raises:
-        OSError: it cannot be read, or is a pipe, socket or device: reading from those may never end.
+        OSError: the file cannot be read, or is a pipe, socket or device, from which reading may never end.
     """
     place = Path(path)
     if place.exists() and not place.is_file():
@@ -215,7 +215,7 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
 
 
 def local_path(text: str) -> str | None:
-    """The path that a path or ``file://`` URL names; None for a URL of another machine.
+    """Return the path that a path or ``file://`` URL names, or None for a URL of another machine.
 
     Raises:
         StorageError: the text is not a path, or names a file of another machine.
@@ -244,7 +244,7 @@ def local_path(text: str) -> str | None:
 def _is_encodable(text: str) -> bool:
     try:
         os.fsencode(text)
-    except UnicodeEncodeError:  # half of a surrogate pair
+    except UnicodeEncodeError:  # the text contains half of a surrogate pair
         return False
     return True
 

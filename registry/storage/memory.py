@@ -1,16 +1,17 @@
-"""Remembers what was proved about files, so that the next process need not prove it again.
+"""Stores notes of what was proved about files, so that other processes need not prove it again.
 
-A note is about one state of one subject: an index is about a shard with this size, these times and this inode, a stamp
-about a file in this state with this sha256. It is found only by a caller who names both, so a note about a file that
-has changed since is never found. Notes are kept in a folder of the user, in two ways:
+A note applies to a subject in a certain state: an index to a shard with its size, times and inode, or a stamp to a file
+in a state with its sha256. A look-up names both, so it never finds a note about a file that has since changed. Notes
+are stored in a folder of the user, in two ways:
 
     Memory.keep  ->  ab/abcdef....kind   a file for each note: 28 bytes of identity | CRC32C | value
     Memory.add   ->  ab.kind             a line for each note without a value, in one of 256 files
 
-A file is written whole under a temporary name, and then renamed, so that other processes, on other machines that mount
-the folder, too, never see half of it. Nobody else may write to the folder. So a checksum against damage is enough, and
-nothing is sealed. A note saves time and is not a proof by itself: the frames prove an index, the sha256 proves a file
-in the cache. A damaged note is deleted and made again, and a folder that cannot be read or written costs only time.
+A file is completely written under a temporary name, and then renamed, so that other processes never see half of it,
+even on other machines that mount the folder. Nobody else may write to the folder, so a checksum against damage is
+enough; notes need no signature. A note only saves time, and is not a proof by itself: the frames prove an index, and
+the sha256 proves a file in the cache. A damaged note is deleted and made again, and a folder that cannot be read or
+written costs only time.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from fastcrc.crc32 import iscsi
 
 _IDENTITY_BYTES: Final = 28
 _HEAD_BYTES: Final = _IDENTITY_BYTES + 4
-"""A multiple of 8: an array of 64-bit numbers after it is aligned."""
+"""A multiple of 8, so that an array of 64-bit numbers after the header is aligned."""
 
 MOST_LINE_BYTES: Final = 2**18
-"""Of a file of lines: 4,500 notes. A look-up searches one file."""
+"""The maximum size of a file of lines: 4,500 notes. A look-up searches one file."""
 
 _WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
-_READ_OPTIONS: Final = "O_BINARY", "O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK"  # as far as the system has them
+_READ_OPTIONS: Final = "O_BINARY", "O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK"  # flags that this system supports
 _READ_FLAGS: Final = os.O_RDONLY | sum(getattr(os, name, 0) for name in _READ_OPTIONS)
 
 
@@ -49,7 +50,7 @@ class Memory:
         self._folder = Path(folder)
 
     def load(self, kind: str, subject: bytes, state: bytes = b"") -> memoryview | None:
-        """The value of the note about ``subject`` in this ``state``, mapped from its file; None if there is none."""
+        """Return the value of the note about ``subject`` in this ``state``, mapped from its file, or None."""
         file = self.file(kind, subject)
         try:
             require_private(self._folder)
@@ -67,7 +68,7 @@ class Memory:
         return value if identity == _identify(kind, subject, state) else None
 
     def keep(self, kind: str, subject: bytes, state: bytes, value: bytes | memoryview) -> None:
-        """Keep the ``value`` of ``subject`` in this ``state``, instead of that of an earlier state."""
+        """Store the ``value`` of ``subject`` in this ``state``, in place of the value of an earlier state."""
         identity = _identify(kind, subject, state)
         try:
             make_private(self._folder)
@@ -90,9 +91,9 @@ class Memory:
             return False
 
     def add(self, kind: str, subject: bytes, state: bytes) -> None:
-        """Keep a note without a value.
+        """Store a note without a value.
 
-        A file for each would be a hundred thousand small files after the check of a dataset with as many shards.
+        With a file for each note, checking a dataset of a hundred thousand shards would leave as many small files.
         """
         line = _identify(kind, subject, state).hex()
         try:
@@ -102,12 +103,15 @@ class Memory:
             log_fault(self._folder, error)
 
     def file(self, kind: str, subject: bytes) -> Path:
-        """The file of the note about ``subject``, which need not exist. It was last written when the note was kept."""
+        """Return the path of the note about ``subject``, which need not exist.
+
+        Its time is that at which the note was stored.
+        """
         name = blake2b(subject, digest_size=20).hexdigest()
         return self._folder / name[:2] / f"{name}.{kind}"
 
     def _lines(self, kind: str, line: str) -> str:
-        """The file that has this line, if any has it."""
+        """Return the path of the file of lines for a note."""
         return f"{self._folder}/{line[:2]}.{kind}"
 
 
@@ -115,14 +119,17 @@ def require_private(folder: Path) -> None:
     """Check that only this user can have written to a folder, if it exists.
 
     Raises:
-        PermissionError: it belongs to another user, or others can write to it. A warning is logged, too.
-        OSError: it cannot be looked at.
+        PermissionError: it belongs to another user, or others can write to it. A warning is logged as well.
+        OSError: the folder cannot be examined.
     """
     _require(folder, lambda facts: facts.st_uid == os.geteuid() and not facts.st_mode & _WRITABLE_BY_OTHERS, "700")
 
 
 def require_group(folder: Path) -> None:
-    """Check that only its owner and its group can write to a folder, if it exists; raises as ``require_private``."""
+    """Check that only its owner and group can write to a folder, if it exists.
+
+    Raises the errors of ``require_private``.
+    """
     _require(folder, lambda facts: not facts.st_mode & stat.S_IWOTH, "o-w")
 
 
@@ -141,13 +148,13 @@ def _require(folder: Path, is_right: Callable[[os.stat_result], bool], mode: str
 
 
 def make_private(folder: Path) -> None:
-    """Create a folder for this user alone, if it does not exist. Raises as ``require_private``."""
+    """Create a folder for this user alone, if it does not exist. Raises the errors of ``require_private``."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     require_private(folder)
 
 
 def log_fault(folder: Path, error: OSError) -> None:
-    """Log once that a cache folder cannot be written: a warning if its disk is full. What is not kept is made again."""
+    """Log once that a cache folder cannot be written, as a warning if its disk is full. Nothing but time is lost."""
     is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     _log_once("warning" if is_full else "info", folder, f"cannot be written: {error.strerror}")
 
@@ -158,7 +165,7 @@ def _log_once(level: Literal["info", "warning"], folder: Path, message: str) -> 
 
 
 def _log(level: Literal["info", "warning"], message: str) -> None:
-    import logging  # not for look-ups
+    import logging  # not imported for look-ups
 
     getattr(logging.getLogger(__name__), level)("%s", message)
 
@@ -166,13 +173,13 @@ def _log(level: Literal["info", "warning"], message: str) -> None:
 def open_own(file: str | Path) -> int:
     """Open a file of a cache folder for reading; returns its descriptor.
 
-    A link is not followed out of the folder, and nobody waits for the writer of a pipe. Raises OSError.
+    A link is not followed out of the folder, and opening a pipe does not wait for its writer. Raises OSError.
     """
     return os.open(file, _READ_FLAGS)
 
 
 def read_own(file: str | Path, most: int) -> bytes:
-    """The content of a file of a cache folder, at most ``most`` bytes. Raises OSError."""
+    """Read at most ``most`` bytes of a file of a cache folder. Raises OSError."""
     descriptor = open_own(file)
     try:
         return os.read(descriptor, min(os.fstat(descriptor).st_size, most))
@@ -182,16 +189,16 @@ def read_own(file: str | Path, most: int) -> bytes:
 
 def discard_damaged(file: Path) -> None:
     """Delete a damaged file of a cache folder, so that it is made again."""
-    _log("info", f"{file} is damaged and is made again")
+    _log("info", f"{file} is damaged and will be made again")
     with suppress(OSError):
         file.unlink()
 
 
 def append_line(file: str | Path, line: str, *, most_bytes: int) -> None:
-    """Append a line to a file. If it is larger than ``most_bytes`` by now, its older half is dropped. Raises OSError.
+    """Append a line to a file. If the file exceeds ``most_bytes``, its older half is dropped. Raises OSError.
 
-    Two processes may append at the same time. Half a line, which a killed process leaves, hides no other: readers
-    search for lines and do not count them.
+    Two processes may append at the same time. Half a line that a killed process left does not hide another line,
+    because readers search for lines and do not count them.
     """
     with open(file, "ab", buffering=0) as lines:  # noqa: PTH123 (as above)
         num_bytes = lines.tell()
@@ -203,7 +210,7 @@ def append_line(file: str | Path, line: str, *, most_bytes: int) -> None:
 def replace_file(file: Path, *parts: bytes | memoryview) -> None:
     """Write a temporary file next to ``file``, then rename it. Raises OSError.
 
-    It is not synced: after a power cut it may be damaged, and is made again.
+    The file is not synced. If a power cut damages it, it is made again.
     """
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = file.with_name(f"{file.name}.{os.urandom(8).hex()}")

@@ -1,7 +1,7 @@
-"""Uploads in parts that were begun and never completed: S3 keeps and bills the parts, and listings do not show them.
+"""Finds uploads in parts that were never completed: S3 keeps and bills the parts, and listings do not show them.
 
-obstore cannot list them, so boto3 does (extra ``aws``). Google's and Azure's stores remove such parts by a rule, or by
-themselves after a week.
+obstore cannot list such uploads, so boto3 does (extra ``aws``). Google Cloud Storage and Azure remove the parts by a
+rule, or automatically after a week.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _RULE: Final = "a rule of the bucket can remove them: AbortIncompleteMultipartUp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnfinishedUpload:
-    """An upload that was begun and not completed.
+    """An upload that was begun but not completed.
 
     Attributes:
-        name: of the object, relative to the store.
-        upload_id: what S3 calls the upload.
+        name: the name of the object, relative to the store.
+        upload_id: the id of the upload in S3.
         begun_at: when it was begun.
         num_bytes: the size of the parts that have arrived.
     """
@@ -40,7 +40,7 @@ class UnfinishedUpload:
 
 
 def list_unfinished(store: Store, notes: list[str]) -> Iterator[UnfinishedUpload]:
-    """The unfinished uploads below the root of a store; a reason why they cannot be listed is added to ``notes``.
+    """List the unfinished uploads below the root of a store. If that is impossible, the reason is added to ``notes``.
 
     Raises:
         StorageUnavailableError, StorageError: the store does not answer.
@@ -53,9 +53,7 @@ def list_unfinished(store: Store, notes: list[str]) -> Iterator[UnfinishedUpload
         import boto3
         from botocore.exceptions import BotoCoreError, ClientError
     except ImportError:
-        notes.append(
-            f"unfinished uploads in parts were not looked for: that needs pip install 'shardbook[aws]'; or {_RULE}"
-        )
+        notes.append(f"unfinished uploads in parts cannot be listed without pip install 'shardbook[aws]'; or {_RULE}")
         return
     prefix = f"{root}/" if root else ""
     try:
@@ -70,13 +68,13 @@ def list_unfinished(store: Store, notes: list[str]) -> Iterator[UnfinishedUpload
             )
     except ClientError as error:
         code = error.response.get("Error", {}).get("Code", "unknown")
-        notes.append(f"unfinished uploads in parts cannot be listed, the server says {code:.60}; {_RULE}")
+        notes.append(f"unfinished uploads in parts cannot be listed: the server answered {code:.60}; {_RULE}")
     except BotoCoreError as error:
         raise _fault(store, "list", error) from error
 
 
 def abort_upload(store: Store, name: str, upload_id: str) -> None:
-    """Remove the parts of an unfinished upload. One that was completed or removed meanwhile is not an error.
+    """Remove the parts of an unfinished upload. It is not an error if it was completed or removed meanwhile.
 
     Raises:
         StorageError: the store refuses, or does not answer.
@@ -101,7 +99,7 @@ def s3_client(boto3: Any) -> Any:
 
     limits = Limits.from_environment()
     settings: dict[str, Any] = {
-        "signature_version": "s3v4",  # the older one, which boto3 still uses for some URLs, signs no headers
+        "signature_version": "s3v4",  # boto3 still uses the older signature for some URLs, which does not cover headers
         "connect_timeout": limits.connect_seconds,
         "read_timeout": limits.read_seconds,
         "retries": {"total_max_attempts": limits.tries, "mode": "standard"},
@@ -122,6 +120,6 @@ def _num_bytes(client: Any, bucket: str, key: str, upload_id: str) -> int:
 
 
 def _fault(store: Store, doing: str, error: Exception) -> StorageError:
-    """The text of ``error`` is not repeated: it may contain secrets."""
+    """Make the error without the text of ``error``, which may contain secrets."""
     hint = "Check AWS_ENDPOINT_URL and the credentials, then try again."
     return cannot(doing, store.url, f"the unfinished uploads cannot be reached ({type(error).__name__})", hint=hint)

@@ -17,16 +17,16 @@ from typing import Final
 from registry.errors import StorageError
 
 OWNER_FILE: Final = ".owner.json"
-"""Names the process that writes a staged folder; see ``store``. Never listed as content."""
+"""The file that names the process that writes a staged folder; see ``store``. Never listed as content."""
 
 FINISHED_FILE: Final = ".finished.json"
-"""Describes a staged folder whose shards are all written, for a later run; see ``building.finished``. Never listed."""
+"""The file that describes finished shards in a staged folder; see ``building.finished``. Never listed as content."""
 
 MARKER_FILE: Final = ".reservation.json"
-"""Names the catalog that reserves a version's place in an object store until its row is written. Never listed."""
+"""The file that names the catalog that reserves a version's place in an object store. Never listed as content."""
 
 RUNS_SUFFIX: Final = ".runs"
-"""Ends the name of an unfinished folder that a later build goes on from, so only ``registry gc`` removes it."""
+"""The end of the name of an unfinished folder from which a later build continues; only ``registry gc`` removes it."""
 
 OBJECT_SCHEMES: Final = {"s3": "s3", "s3a": "s3", "gs": "gs", "az": "az"}
 """The URL schemes of object stores, and the kind of store of each."""
@@ -138,12 +138,12 @@ class Owner:
     @classmethod
     def this_process(cls) -> Owner:
         """Describe the running process."""
-        import platform  # slow to import, as uuid, and only publishers need them
+        import platform  # These modules are slow to import, and only publishers need them.
         import uuid
 
         pid = os.getpid()
         return cls(
-            host=platform.node(),  # not socket.getfqdn(): code that must not open a socket names files, too
+            host=platform.node(),  # Not socket.getfqdn(), because code that must not open a socket also names files.
             machine=_read_line("/etc/machine-id") or f"{uuid.getnode():012x}",
             boot=_read_line("/proc/sys/kernel/random/boot_id"),
             namespace=_read_link("/proc/self/ns/pid"),
@@ -167,7 +167,7 @@ class Owner:
         return _has_ended(self.pid, self.started)
 
     def can_judge(self, mark: str) -> bool:
-        """Whether ``mark`` is of this machine, boot and namespace, so that ``knows_dead`` is certain."""
+        """Whether ``mark`` belongs to this machine, boot and namespace, so that ``knows_dead`` is certain."""
         match = _MARK.fullmatch(mark)
         return match is not None and (match["place"], match["boot"]) == (self._place_mark(), _short(self.boot))
 
@@ -214,7 +214,7 @@ def _has_ended(pid: int, started: str) -> bool:
 def _is_running(pid: int) -> bool:
     if Path("/proc/self").is_dir():
         return Path(f"/proc/{pid}").is_dir()
-    if os.name == "nt":  # there, os.kill(pid, 0) would end the process
+    if os.name == "nt":  # on Windows, os.kill(pid, 0) would end the process
         return True
     try:
         os.kill(pid, 0)

@@ -58,7 +58,7 @@ class Limits:
     tries: int = 8
 
     def brief(self) -> Limits:
-        """The limits of a question whose answer is known if there is none."""
+        """The limits of a request that has a default answer."""
         return Limits(
             connect_seconds=min(self.connect_seconds, 1),
             read_seconds=min(self.read_seconds, 5),
@@ -159,7 +159,7 @@ class _Attempts:
     """Counts the attempts of one operation, watches its deadline and computes the pauses between attempts."""
 
     def __init__(self, operation: Operation) -> None:
-        sys.audit("registry.request", operation.peer)  # for those who watch what a program reads
+        sys.audit("registry.request", operation.peer)  # for tests and tools that count requests
         begun, limits = time.monotonic(), operation.limits
         given_up = _GIVEN_UP.get(operation.peer)
         self._end = begun + limits.retry_seconds
@@ -178,7 +178,7 @@ class _Attempts:
     def pause_after(self, fault: TransientFault) -> float:
         """Seconds to wait before the next attempt; raises StorageUnavailableError if this was the last one."""
         self._number += 1
-        # Half of the pause is random, so that many readers that failed together do not retry together.
+        # Half of the pause is random, so that readers that failed at the same time do not retry at the same time.
         longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (self._number - 1))
         seconds: float = fault.pause + longest * random.uniform(0.5, 1)  # noqa: S311 (no secret depends on it)
         if self._number == self._tries or time.monotonic() + seconds >= self._end:

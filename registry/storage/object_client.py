@@ -98,7 +98,7 @@ class BucketClient:
         return _facts(self._ask("read", location, lambda api, store: api.head_async(store, key)))
 
     def sign(self, key: str, *, seconds: int, location: str) -> str:
-        """A URL by which anybody can read an object."""
+        """Return a URL with which anybody can read an object."""
         expiry = timedelta(seconds=seconds)
         result: str = self._ask("read", location, lambda api, store: api.sign_async(store, "GET", key, expiry))
         return result
@@ -120,7 +120,7 @@ class BucketClient:
             async def fetch() -> tuple[str | None, memoryview]:
                 answer = await api.get_async(store, facts.key, options=options)
                 if facts.entity_tag is not None and _tag(answer.meta) not in (None, facts.entity_tag):
-                    raise replaced(location)  # a server that does not know If-Match
+                    raise replaced(location)  # the server does not support If-Match
                 content = memoryview(await answer.bytes_async())
                 if len(content) != stop - start:
                     raise TransientFault(f"expected {stop - start} bytes, received {len(content)}")
@@ -210,7 +210,7 @@ class BucketClient:
             content: the bytes.
             overwrite: replace an object of this name.
             writer: kept in the object's metadata; ``writer_of`` returns it.
-            content_type: with ``overwrite``, the type that the store tells browsers.
+            content_type: with ``overwrite``, the type that the store sends to browsers.
             location: the URL for messages.
 
         Returns:
@@ -239,14 +239,14 @@ class BucketClient:
         return _tag(result) if result is not None else self.facts(key, location=location).entity_tag
 
     def require_writable(self, key: str, *, location: str) -> None:
-        """Ask whether objects may be written, by a request on a condition that no object fulfils, so it writes none.
+        """Check whether objects may be written, with a conditional request that cannot succeed, so it writes none.
 
         Args:
             key: a key that no object has.
             location: the URL for messages.
 
         Raises:
-            StorageError: they may not.
+            StorageError: objects may not be written.
         """
 
         async def ask(api: ModuleType, store: Any) -> bool:
@@ -258,7 +258,7 @@ class BucketClient:
                 return False
             return True
 
-        if self._ask("write", location, ask):  # the server does not know such conditions
+        if self._ask("write", location, ask):  # the server does not support such conditions
             self.delete([key], location=location)
 
     def upload(
@@ -409,7 +409,9 @@ class BucketClient:
             return None
 
     def _is_there(self, key: str, num_bytes: int, before: ObjectFacts | None, *, location: str) -> ObjectFacts | None:
-        """The object if an upload has succeeded; one request, because the upload has used up the tries.
+        """Return the object if an upload has succeeded.
+
+        Sends only one request, because the upload has used up the tries.
 
         ``before`` is the object that it replaces. If both have the same size, the ETag shows whether it was replaced.
         """
@@ -496,7 +498,7 @@ def _facts(meta: Mapping[str, Any]) -> ObjectFacts:
 
 def _tag(answer: Mapping[str, Any]) -> str | None:
     tag: str | None = answer.get("e_tag")
-    # A weak tag does not promise equal bytes, and never matches If-Match.
+    # A weak tag does not guarantee equal bytes, and never matches If-Match.
     return None if tag is not None and tag.startswith("W/") else tag
 
 

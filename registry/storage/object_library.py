@@ -65,7 +65,7 @@ def bucket_options(scheme: str, *, doing: str, location: str) -> dict[str, Any]:
     if any("http://" in value for value in [*settings, str(options.get("endpoint", ""))]):
         client_options["allow_http"] = True
     if scheme == "gs" and (project := os.environ.get("GOOGLE_CLOUD_QUOTA_PROJECT")):
-        client_options["default_headers"] = {"x-goog-user-project": project}  # pays for buckets whose requesters pay
+        client_options["default_headers"] = {"x-goog-user-project": project}  # for buckets whose requesters pay
     return options | {"client_options": client_options}
 
 
@@ -86,7 +86,7 @@ def _check_endpoint(name: str) -> None:
 
 
 def bad_settings(error: Exception, scheme: str, *, doing: str, location: str) -> StorageError:
-    """Make the error for settings with which obstore makes no client; values of variables are not repeated."""
+    """Make the error for settings that obstore refuses, without the values of variables."""
     reason = _STORE.sub("", str(error).partition("\n")[0]).rstrip(".")
     prefix = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}[scheme]
     for name, value in os.environ.items():
@@ -199,7 +199,7 @@ def typed_fault(error: Exception, *, doing: str, path: str, bucket: str) -> Stor
     if status in _REFUSED:
         hint = "The store refuses these credentials. Check them, and their permissions for this bucket."
         if "RequestTimeTooSkewed" in text:  # S3 compares the time in a signature with its own clock
-            hint = "The clock of this machine is more than 15 minutes off. Compare it with another one: date -u"
+            hint = "The clock of this machine is more than 15 minutes off. Compare it with another clock: date -u"
         return refusal(f"{os.strerror(errno.EACCES)} ({answered})", hint, errno.EACCES, status=status)
     if name == "InvalidPathError" or "Could not parse path" in text or "Error parsing Path" in text:
         hint = "Object names must not contain empty parts or control characters."
@@ -220,10 +220,10 @@ def typed_fault(error: Exception, *, doing: str, path: str, bucket: str) -> Stor
 
 
 def printable_fault(error: Exception) -> BaseException:
-    """Return the ``__cause__`` of the error that ``typed_fault`` makes, without what the server answered.
+    """Return the ``__cause__`` of the error that ``typed_fault`` makes, without the server's response.
 
-    A server that refuses a signature repeats the request in its answer, with the token of a session, and tracebacks
-    print the text of a cause. The status and the server's own code for the fault remain.
+    A server that refuses a signature repeats the request, including the session token, in its response, and tracebacks
+    print the text of a cause. The status and the server's own error code remain.
     """
     text = str(error)
     status = _STATUS.search(text)
@@ -303,7 +303,7 @@ def _load_copy(library: Path) -> ModuleType:
 
 
 def _forget_locks() -> None:
-    """In a forked child, make a new lock: one that another thread of the parent held would stay locked."""
+    """In a forked child, make a new lock, because a lock that another thread of the parent held would stay locked."""
     global _LOCK  # noqa: PLW0603 (one for each process)
     _LOCK = threading.Lock()
 

@@ -158,7 +158,7 @@ class ObjectStore(RemoteStore):
                 bad = _bad_key(error)
                 folders, found = self._bucket.list_level(key, location=location)
         except StorageError as error:
-            first = _bad_key(error)  # it may be a folder, e.g. data// of data//x
+            first = _bad_key(error)  # the name may be a folder, e.g. data// of data//x
             bad = bad if bad.startswith(first) else first
             yield StoredEntry(name=bad[inside:], num_bytes=0, changed_at=None, unlisted=key[inside:])
             return
@@ -206,7 +206,7 @@ class ObjectStore(RemoteStore):
         self._bucket.put(self._key(check_relative_name(name)), content, overwrite=overwrite, location=self.locate(name))
 
     def move_in(self, name: str, source: Store, *, content_type: str) -> None:
-        """Upload a file of this machine and replace the object that has its name."""
+        """Upload a local file and replace the object of that name."""
         key, location = self._key(check_relative_name(name)), self.locate(name)
         with source.open(name) as file:
             if file.num_bytes <= PART_BYTES:
@@ -263,11 +263,14 @@ class ObjectStore(RemoteStore):
             raise already_stored(location)
 
     def sign(self, name: str, *, seconds: int) -> str:
-        """A URL by which anybody can read an object for some time. No request is sent, so it may not exist."""
+        """Return a URL with which anybody can read an object for some time.
+
+        No request is sent, so it need not exist.
+        """
         return self._bucket.sign(self._key(check_relative_name(name)), seconds=seconds, location=self.locate(name))
 
     def writer_of(self, name: str) -> str | None:
-        """The ``writer`` that ``create_from`` was given for an object; None if it is unknown."""
+        """Return the ``writer`` that was passed to ``create_from`` for an object, or None if it is unknown."""
         return self._bucket.writer_of(self._key(check_relative_name(name)), location=self.locate(name))
 
     def _key(self, name: str) -> str:

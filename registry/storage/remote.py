@@ -35,7 +35,7 @@ _NEAR_BYTES: Final = 2**18
 
 _IN_FLIGHT: Final = 64
 _AHEAD_BYTES: Final = 8 * REQUEST_BYTES
-"""Most bytes that running requests, and results that wait for an earlier one, hold together."""
+"""The maximum number of bytes of running requests, and of results that wait for an earlier result."""
 
 _BATCH_BYTES: Final = 16 * 2**20
 _BATCH_RANGES: Final = 2**14
@@ -123,7 +123,7 @@ class RangedFile(StoredFile):
 
     def _require_open(self) -> None:
         if self.closed:
-            raise ValueError("read of closed file")  # the words of Python's own files
+            raise ValueError("read of closed file")  # the message of Python's own files
 
 
 class RemoteFile(RangedFile):
@@ -250,7 +250,7 @@ class Arrived:
             part = content[max(start, request.start) - request.start : min(stop, request.stop) - request.start]
             self.num_bytes += len(part)
             if len(part) == stop - start:
-                # A view of a few bytes that wait for their turn would keep the whole response in memory.
+                # While it waits for its turn, a view of a few bytes would keep the whole response in memory.
                 is_small = self._in_order and 2 * num_wanted < len(content)
                 self._ready[index] = memoryview(bytes(part)) if is_small else part.toreadonly()
                 continue

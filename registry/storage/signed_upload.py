@@ -1,13 +1,15 @@
-"""URLs by which others upload to a bucket without rights of their own: each creates one object, with known bytes.
+"""Signs URLs with which others upload to a bucket without rights of their own.
 
-The signature covers ``upload_headers``: the condition that the name is free, the size and a digest. The store compares
-them with what arrives, so that a URL can neither replace an object nor store other bytes while it is valid. obstore
-signs no headers, so boto3 does for S3 (extra ``aws``), and this module for Google Cloud Storage. In Azure, a signature
-covers no headers, but the permission: to create an object, whatever its bytes are, and to replace none.
+Each URL creates one object, with known bytes.
 
-S3 takes longer objects in parts: a URL stores the known bytes of a part, and the service makes an object of them, if
-its name is free. S3 keeps the sha256 that it compared, of an object that was sent at once. The other stores compare an
-MD5, which proves nothing, so that their objects are read later, as are those that were sent in parts.
+The signature covers ``upload_headers``: the condition that the name is free, the size, and a digest. The store compares
+them with the bytes that arrive, so a valid URL can neither replace an object nor store other bytes. obstore does not
+sign headers, so boto3 does this for S3 (extra ``aws``), and this module for Google Cloud Storage. In Azure, a signature
+does not cover headers, but a permission: to create an object with any bytes, and not to replace one.
+
+S3 accepts longer objects in parts: each URL stores the known bytes of a part, and the service combines the parts to an
+object, if its name is free. S3 keeps the verified sha256 of an object that was sent in one request. The other stores
+verify an MD5, which is no proof, so the service reads their objects later, as well as objects that were sent in parts.
 """
 
 from __future__ import annotations
@@ -35,10 +37,10 @@ if TYPE_CHECKING:
     from registry.storage.store import Store
 
 MD5_STORES: Final = frozenset({"az", "gs"})
-"""Kinds of stores that compare the MD5 of an upload, as they know no sha256."""
+"""Kinds of stores that verify the MD5 of an upload, because they do not support sha256."""
 
 CONDITIONS: Final = {"s3": "If-None-Match", "gs": "x-goog-if-generation-match", "az": "If-None-Match"}
-"""The header by which each kind of store creates an object, and replaces none."""
+"""The header with which each kind of store creates an object without replacing one."""
 
 _TYPE: Final = "application/octet-stream"
 _MISSING: Final = frozenset({"404", "NoSuchKey", "NoSuchUpload"})
@@ -52,7 +54,7 @@ parts, as its ETag does; some servers leave it out of the sha256."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upload:
-    """The bytes that a URL takes: their size, their sha256, and their MD5 for ``MD5_STORES``; digests in hex."""
+    """The bytes that a URL accepts: their size, their sha256, and their MD5 for ``MD5_STORES``; digests in hex."""
 
     num_bytes: int
     sha256: str
@@ -66,7 +68,7 @@ class Upload:
 
 
 def upload_headers(kind: str, upload: Upload) -> dict[str, str]:
-    """The headers of a PUT to a URL that an ``UploadSigner`` for this kind of store has signed.
+    """Return the headers of a PUT to a URL that an ``UploadSigner`` for this kind of store has signed.
 
     >>> upload_headers("s3", Upload.of(b""))["If-None-Match"]
     '*'
@@ -84,41 +86,41 @@ def upload_headers(kind: str, upload: Upload) -> dict[str, str]:
 
 
 def part_headers(part: Upload) -> dict[str, str]:
-    """The headers of a PUT to a URL that ``S3Signer.sign_part`` has signed."""
+    """Return the headers of a PUT to a URL that ``S3Signer.sign_part`` has signed."""
     return {"Content-Length": str(part.num_bytes), "x-amz-checksum-sha256": _base64(part.sha256)}
 
 
 class UploadSigner(ABC):
-    """Signs uploads to a data directory. Threads share it; no fork does.
+    """Signs uploads to a data directory. Threads may share it, but not forked processes.
 
     Attributes:
-        kind: of the store, as in ``OBJECT_SCHEMES``.
-        most_bytes: the size of the largest object that the store takes in one request.
+        kind: the kind of the store, as in ``OBJECT_SCHEMES``.
+        most_bytes: the size of the largest object that the store accepts in one request.
     """
 
     kind: str
     most_bytes: int
 
     def __init__(self, store: Store) -> None:
-        """``store`` is in a bucket of this kind.
+        """Sign for ``store``, which is in a bucket of this kind.
 
         Raises:
             MissingExtraError: a package is not installed.
-            UsageError: a key is missing with which URLs are signed.
+            UsageError: the key that signs URLs is missing.
         """
         self._store = store
         self._bucket, _, self._root = store.url.partition("://")[2].partition("/")
 
     @abstractmethod
     def sign(self, name: str, upload: Upload, *, seconds: int) -> str:
-        """A URL by which anybody can create an object with these bytes, once. No request is sent.
+        """Return a URL with which anybody can create an object with these bytes, once. No request is sent.
 
         Raises:
             StorageError: there are no credentials.
         """
 
     def checked(self, name: str) -> tuple[int, str] | None:
-        """The size of an object, and its sha256, if the store compared that with the bytes when they arrived.
+        """Return the size of an object, and its sha256 if the store verified it when the bytes arrived.
 
         Raises:
             NotStoredError: it does not exist.
@@ -136,7 +138,7 @@ class UploadSigner(ABC):
 
 
 class S3Signer(UploadSigner):
-    """Signs with boto3, and says what S3 has checked."""
+    """Signs with boto3, and returns the digests that S3 has verified."""
 
     kind = "s3"
     most_bytes = 5 * 2**30
@@ -156,21 +158,24 @@ class S3Signer(UploadSigner):
         return self._sign("put_object", name, upload, seconds, **options)
 
     def begin(self, name: str, num_bytes: int) -> tuple[str, int]:
-        """Begin to make an object of parts; the id of the upload, and the size of each part but the last one.
+        """Begin an upload in parts. Returns its id, and the size of each part except for the last.
 
         Raises:
-            StorageError: it cannot be begun.
+            StorageError: the upload cannot be started.
         """
         options = self._place(name) | {"ChecksumAlgorithm": "SHA256", "ContentType": _TYPE}
         upload_id = self._ask("write", name, "create_multipart_upload", **options)["UploadId"]
         return str(upload_id), max(_PART_BYTES, -(-num_bytes // _MOST_PARTS))
 
     def sign_part(self, name: str, upload_id: str, number: int, part: Upload, *, seconds: int) -> str:
-        """A URL that stores a part, from 1, with these bytes, as often as it is used. No request is sent."""
+        """Return a URL that stores a part (numbered from 1) with these bytes; it may be used repeatedly.
+
+        No request is sent.
+        """
         return self._sign("upload_part", name, part, seconds, UploadId=upload_id, PartNumber=number)
 
     def end(self, name: str, upload_id: str, num_bytes: int) -> None:
-        """Make an object of the parts that have arrived.
+        """Combine the parts that have arrived to an object.
 
         Raises:
             AlreadyStoredError: the name is taken.
@@ -219,7 +224,7 @@ class S3Signer(UploadSigner):
 
         location = self._store.locate(name)
         try:
-            with self._lock:  # a client takes half a second to make, and only its requests may run at the same time
+            with self._lock:  # creating a client takes half a second, and is not thread-safe, unlike its requests
                 self._client = self._client or s3_client(self._boto3)
             return getattr(self._client, method)(**options)
         except (BotoCoreError, ClientError) as error:
@@ -227,7 +232,7 @@ class S3Signer(UploadSigner):
 
 
 class GoogleSigner(UploadSigner):
-    """Signs with the key of a service account, as V4 describes it; Google needs no library for that."""
+    """Signs with the key of a service account by Google's V4 process, which needs no library."""
 
     kind = "gs"
     most_bytes = 5 * 2**40
@@ -253,7 +258,7 @@ class GoogleSigner(UploadSigner):
         base = os.environ.get("GOOGLE_BASE_URL", "https://storage.googleapis.com").rstrip("/")
         parts, path = urlsplit(base), f"/{self._bucket}/{quote(self._key(name), safe='/~')}"
         headers = {key.lower(): text for key, text in upload_headers(self.kind, upload).items()}
-        del headers["content-length"]  # the range says it
+        del headers["content-length"]  # the range contains it
         headers = dict(sorted((headers | {"host": parts.netloc}).items()))
         now = datetime.now(UTC)
         scope, moment = f"{now:%Y%m%d}/auto/storage/goog4_request", f"{now:%Y%m%dT%H%M%SZ}"
@@ -277,7 +282,7 @@ class GoogleSigner(UploadSigner):
 
 
 class AzureSigner(UploadSigner):
-    """Signs with the key of the account: a SAS that only creates one blob."""
+    """Signs a SAS with the key of the account, which can only create one blob."""
 
     kind = "az"
     most_bytes = 5000 * 2**20
@@ -292,7 +297,7 @@ class AzureSigner(UploadSigner):
             raise _no_key(store, "the key of the account", setting) from error
 
     def sign(self, name: str, upload: Upload, *, seconds: int) -> str:
-        """See ``UploadSigner``; the MD5 is compared if the header is sent, and no URL requires that."""
+        """See ``UploadSigner``. The MD5 is verified only if the header is sent, which the URL cannot require."""
         del upload
         url = str(self._store.sign(name, seconds=seconds)).partition("?")[0]  # obstore knows the endpoint
         fields = {
@@ -306,7 +311,7 @@ class AzureSigner(UploadSigner):
             "sv": "2020-12-06",
             "sr": "b",
         }
-        text = "\n".join([*fields.values(), *[""] * 7])  # no snapshot, no scope, and no headers of a later answer
+        text = "\n".join([*fields.values(), *[""] * 7])  # no snapshot, no scope, and no headers of responses
         signature = hmac.digest(self._key_of_account, text.encode(), "sha256")
         query = {key: value for key, value in fields.items() if value and key != "resource"}
         return f"{url}?{urlencode(query | {'sig': base64.b64encode(signature)})}"
@@ -316,24 +321,24 @@ _SIGNERS: Final = {signer.kind: signer for signer in (S3Signer, GoogleSigner, Az
 
 
 def open_signer(store: Store) -> UploadSigner:
-    """The signer for the bucket of a store.
+    """Return the signer for the bucket of a store.
 
     Raises:
-        UsageError: it is not in a bucket, or a key is missing.
+        UsageError: the store is not in a bucket, or a key is missing.
         MissingExtraError: a package is not installed.
     """
     signer = _SIGNERS.get(OBJECT_SCHEMES.get(store.url.partition("://")[0], ""))
     if signer is None:
         raise UsageError(
-            f"signed_writes needs a data directory in a bucket, not {store.url}",
-            hint="Leave it out. Publishers send files of a folder through the service.",
+            f"signed_writes requires a data directory in a bucket, not {store.url}",
+            hint="Leave it out. Publishers then send the files through the service.",
             details={"name": "signed_writes"},
         )
     return signer(store)
 
 
 def _service_account() -> dict[str, Any]:
-    """The key that obstore takes from the environment, too."""
+    """Return the key that obstore also reads from the environment."""
     text = os.environ.get("GOOGLE_SERVICE_ACCOUNT_KEY")
     names = ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "GOOGLE_APPLICATION_CREDENTIALS")
     if text is None:
@@ -345,7 +350,7 @@ def _service_account() -> dict[str, Any]:
 
 def _no_key(store: Store, key: str, setting: str) -> UsageError:
     return UsageError(
-        f"signed_writes to {store.url} needs {key}, with which URLs are signed, and none was found",
+        f"signed_writes to {store.url} requires {key}, which signs URLs, but it was not found",
         hint=f"Set {setting}, or leave signed_writes out.",
         details={"name": "signed_writes"},
     )
@@ -356,11 +361,11 @@ def _base64(digest: str) -> str:
 
 
 def _fault(error: Exception, doing: str, location: str) -> StorageError:
-    """The error of an answer. Its text is not repeated: it may contain secrets."""
+    """Convert an error response, without its text, which may contain secrets."""
     code = str(getattr(error, "response", {}).get("Error", {}).get("Code", type(error).__name__))
     if code == _TAKEN:
         return already_stored(location)
     if code in _MISSING:
         reason, hint = os.strerror(errno.ENOENT), "Check the name, and that it is in this bucket."
         return cannot(doing, location, reason, number=errno.ENOENT, hint=hint, kind=NotStoredError)
-    return cannot(doing, location, f"the store says {code:.60}", number=errno.EIO, hint="Check the credentials.")
+    return cannot(doing, location, f"the store answered {code:.60}", number=errno.EIO, hint="Check the credentials.")

@@ -1,11 +1,11 @@
-"""Staged folders: the files of a version before they have their final place.
+"""Staged folders: the files of a version before they move to their final place.
 
     on a disk           mnist/incomplete.5f0a9c31_1.0.0/  ->  commit() renames it to mnist/1.0.0/
     in an object store  a folder in TMPDIR                ->  commit() uploads each file once, to mnist/1.0.0/
 
 On a disk, an owner file in the folder names its process and machine. A later run removes a staged folder only if its
-owner is known to be dead: it keeps folders of other machines, and folders with files but no owner file. A single file
-that is being written has its owner's mark in its name, and the same rule applies.
+owner is known to be dead. It keeps folders of other machines, and folders with files but no owner file. The same rule
+applies to a single unfinished file, whose name contains the mark of its owner.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class InnerFolder:
     """
 
     def __init__(self, parent: Store, final: str, *, name: str = "") -> None:
-        """``name`` is that of an existing folder, which belongs to this process from now on."""
+        """Create a folder, or take over the existing folder ``name``."""
         if name:
             write_owner(parent, name)
             self._parent, self.name, self.store = parent, name, parent.child(name)
@@ -68,7 +68,7 @@ class InnerFolder:
 def clear_abandoned(store: Store, parent: str) -> list[str]:
     """Remove the staged folders in ``parent`` that dead processes left, and return their names.
 
-    Folders of runs and finished shards stay: a later build goes on from them.
+    Folders of runs and finished shards stay, so that a later build can continue from them.
     """
     removed = []
     for name, owner in _staged_folders(store, parent):
@@ -95,7 +95,7 @@ def _staged_folders(store: Store, parent: str) -> Iterator[tuple[str, Owner | No
         if folder.endswith(RUNS_SUFFIX) or store.exists(f"{prefix}{folder}/{FINISHED_FILE}"):
             continue
         owner, claim = read_claim(store, f"{prefix}{folder}/{OWNER_FILE}")
-        if claim in (None, store.catalog):  # the next run of another catalog may go on from its folders
+        if claim in (None, store.catalog):  # the next run for another catalog may continue from its folders
             yield prefix + folder, owner
 
 
@@ -119,7 +119,7 @@ def release_owner(folder: Store, catalog: str | None) -> None:
 
 
 def read_claim(store: Store, name: str) -> tuple[Owner | None, str | None]:
-    """Read an owner file: the process, and the catalog for which it worked; None for what is missing or malformed."""
+    """Read an owner file: the process, and the catalog for which it worked; None if missing or malformed."""
     try:
         content: Any = json.loads(store.read_bytes(name, limit=10_000))
         catalog = content.pop("catalog", None)
@@ -127,7 +127,8 @@ def read_claim(store: Store, name: str) -> tuple[Owner | None, str | None]:
         if not content:
             return None, claim  # the process has given the folder up
         owner = Owner(**content)
-    except (StorageError, ValueError, TypeError, AttributeError, RecursionError):  # TFDS's own, or one being removed
+    # A folder of TFDS, or one that is being removed
+    except (StorageError, ValueError, TypeError, AttributeError, RecursionError):
         return None, None
     texts = (owner.host, owner.machine, owner.boot, owner.namespace, owner.started)
     if not all(isinstance(text, str) for text in texts) or type(owner.pid) is not int or owner.pid <= 0:

@@ -62,10 +62,10 @@ class Store(abc.ABC):
     """The root as an absolute path if it is on this machine, else None."""
 
     keeps_writers: bool = False
-    """Whether ``writer_of`` tells who wrote a file."""
+    """Whether ``writer_of`` returns the writers of files."""
 
     catalog: str | None = None
-    """The identity of the catalog whose data directory it is; unfinished folders name it. None if that is unknown."""
+    """The identity of the catalog whose data directory this is, or None. Unfinished folders contain it."""
 
     @abc.abstractmethod
     def locate(self, name: str) -> str:
@@ -80,10 +80,10 @@ class Store(abc.ABC):
         """
 
     def open_known(self, name: str, *, num_bytes: int, entity_tag: str) -> StoredFile:
-        """Open a file whose size and ETag are known; where the store has ETags, no request is sent.
+        """Open a file whose size and ETag are known. If the store has ETags, no request is sent.
 
         Raises:
-            ReplacedError: raised when the file is read, or here: it has another ETag now.
+            ReplacedError: the file has another ETag now. Raised here or while reading.
         """
         file = self.open(name)
         if (file.entity_tag, file.num_bytes) != (entity_tag, num_bytes):
@@ -104,20 +104,20 @@ class Store(abc.ABC):
         return _and_close(views, file)
 
     def attempt(self, name: str, call: Callable[[Store], T]) -> T:
-        """Call ``call`` with the store to read ``name`` from: this one, or a mirror of it (``shards.mirrored``).
+        """Call ``call`` with the store from which to read ``name``: this one, or a mirror (``shards.mirrored``).
 
-        For code that opens a file by its path, or asks whether it is on this machine.
+        For code that opens a file by its path, or needs to know whether it is on this machine.
         """
         check_relative_name(name)
         return call(self)
 
     def source_of(self, name: str) -> Store:
-        """The store that has the bytes of ``name``: this one, unless it was lent by another (``upload``)."""
+        """The store with the bytes of ``name``: this store, unless another store lent the file (``upload``)."""
         check_relative_name(name)
         return self
 
     def sources_of(self, names: Iterable[str]) -> tuple[Store, ...]:
-        """The stores that have the bytes of ``names``, each once: see ``source_of``."""
+        """The stores with the bytes of ``names``, each once; see ``source_of``."""
         return tuple({source.url: source for source in map(self.source_of, names)}.values())
 
     @abc.abstractmethod
@@ -163,16 +163,16 @@ class Store(abc.ABC):
             yield StoredEntry(name=name, num_bytes=self.size(name), changed_at=None)
 
     def scan_listable(self, folder: str = "") -> Iterator[StoredEntry]:
-        """As ``scan``, but go on after a folder that cannot be listed because of an object with an invalid name.
+        """Like ``scan``, but continue after a folder that cannot be listed because of an object with an invalid name.
 
         The entry of that object names the folder: see ``StoredEntry.unlisted``.
         """
         return self.scan(folder)
 
     def now(self) -> datetime | None:
-        """Now, by the clock that dates the files of the store, in UTC; None if it does not date them.
+        """Return the time of the clock that dates the files of the store, in UTC, or None if files have no dates.
 
-        Writes a file and removes it: the clock of another machine is read from the time of the file.
+        Writes a file and removes it, because its time shows the clock of another machine.
 
         Raises:
             StorageError: the file cannot be written or listed.
@@ -191,9 +191,9 @@ class Store(abc.ABC):
     def create(self, name: str, *, overwrite: bool = False) -> AbstractContextManager[BinaryIO]:
         """Write a new file in one step: a context manager that provides a binary file to write to.
 
-        The bytes go to a unique temporary name. When the block ends, they are synced to disk and renamed to ``name``.
-        If the block raises an exception, or the process dies, the name does not appear, and a file that had this name
-        before is unchanged. Missing parent folders are created.
+        The bytes are written under a unique temporary name. When the block ends, the file is synced to disk and renamed
+        to ``name``. If the block raises an exception, or the process dies, the name does not appear, and an earlier
+        file of this name is unchanged. Missing parent folders are created.
 
         Raises:
             AlreadyStoredError: the name is taken and ``overwrite`` is False. Also raised if another process takes the
@@ -219,7 +219,7 @@ class Store(abc.ABC):
         """
 
     def forget(self, name: str) -> bool:
-        """Delete what a cache holds of a file, because its content is damaged; False if nothing was held."""
+        """Delete the cached parts of a file, because its content is damaged. Returns False if nothing was cached."""
         check_relative_name(name)
         return False
 
@@ -233,7 +233,9 @@ class Store(abc.ABC):
         return nullcontext()
 
     def remove_stump(self, name: str) -> bool:
-        """Remove a staged folder whose process died before it wrote the owner file; False if it contains other files.
+        """Remove a staged folder whose process died before it wrote the owner file.
+
+        Returns False if it has other files.
 
         Object stores have no such folders: a folder without objects does not exist.
         """
@@ -248,7 +250,7 @@ class Store(abc.ABC):
         """Read a small file.
 
         Raises:
-            StorageError: it is longer than ``limit`` bytes. No more than that is read into memory.
+            StorageError: the file is longer than ``limit`` bytes. No more bytes are read into memory.
         """
         with self.open(name) as file:
             content = file.read(limit + 1)
@@ -271,12 +273,12 @@ class Store(abc.ABC):
             file.write(content)
 
     def require_writable(self, folder: str) -> None:
-        """Check that files may be written below ``folder``, before hours of work are spent. Nothing is left behind.
+        """Check that files may be written below ``folder`` before long work begins. No file is left behind.
 
-        Web servers, and stores of fsspec, are not asked.
+        Web servers and stores of fsspec are not checked.
 
         Raises:
-            StorageError: they may not.
+            StorageError: files may not be written.
         """
         check_relative_name(folder)
 
@@ -297,17 +299,17 @@ class Store(abc.ABC):
             source: the store of the file.
             source_name: its name there.
             sha256: the expected digest of its bytes.
-            writer: kept with the file if the store has ``keeps_writers``.
-            require_reserved: given if the name is reserved: only this caller, and others with the same bytes, write to
-                it meanwhile. Then an object store may upload a large file directly, without a copy in the store. It is
-                called when all bytes were sent, right before they appear, and raises if the reservation was lost.
+            writer: stored with the file if the store has ``keeps_writers``.
+            require_reserved: passed if the name is reserved, so that only callers with the same bytes write to it
+                meanwhile. An object store may then upload a large file directly, without a copy in the store. It is
+                called once all bytes were sent, right before they appear, and raises if the reservation was lost.
 
         Returns:
-            The ETag of what was written, or None if the store has no such tags.
+            The ETag of the new file, or None if the store has no such tags.
 
         Raises:
             AlreadyStoredError: the name is taken.
-            StorageError: the file has another digest. Then it is not there under the new name.
+            StorageError: the file has another digest. It then does not appear under the new name.
         """
         del writer, require_reserved
         with source.open(source_name) as file, self.create(name) as target:
@@ -321,12 +323,12 @@ class Store(abc.ABC):
         return self.entity_tag(name)
 
     def sign(self, name: str, *, seconds: int) -> str | None:  # noqa: ARG002 (most stores sign nothing)
-        """A URL by which anybody can read a file for some time; None if the store makes no such URLs."""
+        """Return a URL with which anybody can read a file for some time, or None if the store cannot sign URLs."""
         check_relative_name(name)
         return None
 
     def writer_of(self, name: str) -> str | None:
-        """The ``writer`` that ``create_from`` was given for a file; None if it is unknown."""
+        """Return the ``writer`` that was passed to ``create_from`` for a file, or None if it is unknown."""
         check_relative_name(name)
         return None
 
@@ -349,9 +351,9 @@ class Store(abc.ABC):
         self.remove_tree(name)
 
     def move_in(self, name: str, source: Store, *, content_type: str) -> None:
-        """Take the file ``name`` from a folder of this machine, and replace the one that has its name, in one step.
+        """Move the file ``name`` here from a local folder, and replace the file of that name, in one step.
 
-        A local store expects the folder on its own disk. An object store tells readers the ``content_type``.
+        A local store requires the folder to be on its own disk. An object store sends the ``content_type`` to readers.
         """
         del content_type
         with source.open(name) as file, self.create(name, overwrite=True) as target:
@@ -364,8 +366,8 @@ class Store(abc.ABC):
     def clear_abandoned(self, parent: str = "") -> Names:
         """Remove the staged folders in ``parent`` that dead processes left, and return their names.
 
-        A folder that cannot be removed causes a LeftoverWarning and no error: nothing reads it. Stores of other
-        machines contain no staged folders.
+        A folder that cannot be removed causes a LeftoverWarning rather than an error, because nothing reads it. Stores
+        of other machines contain no staged folders.
         """
         check_folder_name(parent)
         return []
@@ -390,8 +392,8 @@ class StagedFolder(abc.ABC):
     def commit(self) -> None:
         """Make the folder visible under its final name, complete and safely stored.
 
-        On a disk this is one rename. An object store receives the files one by one, and readers who go through the
-        catalog see none of them before its row exists.
+        On a disk this is one rename. An object store receives the files one by one; readers of the catalog see none of
+        them before its row exists.
 
         Raises:
             FolderExistsError: something is stored under the final name. The staged folder is unchanged.
@@ -421,9 +423,9 @@ class StagedFolder(abc.ABC):
             self._remove()
 
     def give_up(self) -> None:
-        """Discard the folder when the work has ended; files that cannot be removed cause a warning, not an error.
+        """Discard the folder after the work has ended. Files that cannot be removed cause a warning, not an error.
 
-        So an error that ended the work is the one that the caller sees.
+        The caller therefore sees the error that ended the work.
         """
         try:
             self.discard()
@@ -431,7 +433,7 @@ class StagedFolder(abc.ABC):
             warn_of_leftover(self.store.locate(""), error)
 
     def keep(self) -> str:
-        """Leave the folder, complete or not, for a later run; returns its path, for people."""
+        """Leave the folder, complete or not, for a later run. Returns its path for messages."""
         if self._open:
             self._open = False
             self._release()
@@ -459,7 +461,7 @@ class StagedFolder(abc.ABC):
 def warn_of_leftover(place: str, error: StorageError) -> None:
     """Warn that files which are no longer needed could not be removed."""
     warn(
-        f"{place} is no longer needed but could not be removed ({error.message}); a later run removes it",
+        f"{place} is no longer needed but could not be removed ({error.message}); a later run will remove it",
         LeftoverWarning,
     )
 
@@ -496,7 +498,7 @@ class ReadOnlyStore(Store):
 
 
 class WrappedStore(ReadOnlyStore):
-    """A read-only view of another store; ``_inner`` translates a name into the name in that store, or raises."""
+    """A read-only view of another store. ``_inner`` translates a name to the name in that store, or raises an error."""
 
     refusal = "the files of a published version are read-only"
 
@@ -559,7 +561,7 @@ class RenamedStore(WrappedStore):
     ``locate`` returns the real path of the file, so that messages name the file that is on disk.
     """
 
-    refusal = "files under other names are only read"
+    refusal = "renamed files are read-only"
 
     def __init__(self, store: Store, names: Mapping[str, str]) -> None:
         """``names`` maps each new name to the name in ``store``."""
@@ -567,7 +569,7 @@ class RenamedStore(WrappedStore):
         self._names = dict(names)
 
     def locate(self, name: str) -> str:
-        """The complete path or URL of the file with the new name ``name``."""
+        """The complete path or URL of the file whose new name is ``name``."""
         return self._store.locate(self._names.get(name, name))
 
     def exists(self, name: str) -> bool:
@@ -594,6 +596,6 @@ class RenamedStore(WrappedStore):
         result = self._names.get(check_relative_name(name))
         if result is None:
             raise cannot(
-                "read", self.locate(name), "there is no such file", number=errno.ENOENT, hint=None, kind=NotStoredError
+                "read", self.locate(name), "no such file exists", number=errno.ENOENT, hint=None, kind=NotStoredError
             )
         return result

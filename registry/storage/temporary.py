@@ -1,7 +1,7 @@
-"""Temporary folders on this machine: for what is downloaded or extracted, and for what is uploaded when it is complete.
+"""Temporary local folders for files that are downloaded, extracted, or prepared for an upload.
 
-A folder is removed when its ``TemporaryStore`` is no longer used, or at the end of the process. What a killed process
-leaves in TMPDIR, the next one removes.
+A folder is removed when its ``TemporaryStore`` is no longer used, or at the end of the process. The folders that a
+killed process left in TMPDIR are removed by the next process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from registry.storage.names import FINISHED_FILE, Owner
 
 _PREFIX: Final = "shardbook-"
 _SPARE_BYTES: Final = 256 * 2**20
-"""The disk is not filled beyond this: other programs need it, too."""
+"""The number of bytes that stay free on the disk for other programs."""
 
 
 class TemporaryStore(LocalStore):
@@ -30,11 +30,11 @@ class TemporaryStore(LocalStore):
     """
 
     def __init__(self, root: str = "") -> None:
-        """``root`` is a folder of ``finished_temporary``, which this process takes over."""
+        """Create a folder, or take over ``root``, a folder of ``finished_temporary``."""
         with storage_errors("write", tempfile.gettempdir()):
             for path in abandoned_temporary():
                 shutil.rmtree(path, ignore_errors=True)
-            # A mark of the process, so that others see whether it is still running.
+            # The mark of the process shows others whether it is still running.
             root = root or tempfile.mkdtemp(prefix=f"{_PREFIX}{Owner.this_process().mark()}_")
         super().__init__(root)
         self._finalizer = weakref.finalize(self, _remove, self._root, os.getpid())
@@ -52,17 +52,17 @@ class TemporaryStore(LocalStore):
 
 
 def check_free_space(path: str, num_bytes: int, subject: str) -> None:
-    """Check that ``num_bytes`` more fit on the disk of ``path``; ``subject`` needs them.
+    """Check that ``subject``, which takes ``num_bytes``, fits on the disk of ``path``.
 
     Raises:
-        StorageError: they do not.
+        StorageError: there is not enough free space.
     """
     free = shutil.disk_usage(path).free - _SPARE_BYTES
     if num_bytes > free:
         raise cannot(
             "write",
             path,
-            f"{subject} needs {num_bytes:,} bytes, and {max(free, 0):,} are free",
+            f"{subject} needs {num_bytes:,} bytes, but only {max(free, 0):,} are free",
             number=errno.ENOSPC,
             hint="Free some space there, or set TMPDIR to another folder, e.g. TMPDIR=/var/tmp.",
         )
@@ -74,7 +74,7 @@ def _remove(root: str, process: int) -> None:
 
 
 def abandoned_temporary() -> list[Path]:
-    """The folders in TMPDIR that killed processes left, without those of finished shards."""
+    """Find the folders in TMPDIR that killed processes left, without those of finished shards."""
     here = Owner.this_process()
     return sorted(
         path
@@ -84,5 +84,5 @@ def abandoned_temporary() -> list[Path]:
 
 
 def finished_temporary() -> list[Path]:
-    """The folders of finished shards in TMPDIR; their owner files say whether a process uses them."""
+    """Find the folders of finished shards in TMPDIR. Their owner files show whether a process uses them."""
     return sorted(path.parent for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}p*_*/{FINISHED_FILE}"))

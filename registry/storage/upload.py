@@ -1,4 +1,4 @@
-"""Staged folders for stores of other machines: they are filled in TMPDIR, and uploaded when they are complete.
+"""Staged folders for stores of other machines, which are filled in TMPDIR and uploaded once they are complete.
 
 ``remote.RemoteStore.stage`` makes them. A version's files are uploaded by ``publishing.object_place`` instead, under a
 reservation of their location.
@@ -21,14 +21,14 @@ class StagedUpload(StagedFolder):
     """A staged folder in TMPDIR whose files are uploaded when they are complete."""
 
     def __init__(self, target: Store, *, final: str, path: str = "") -> None:
-        """``path`` is that of a folder in TMPDIR that an earlier process left."""
+        """Create a folder in TMPDIR, or take over ``path``, which an earlier process left there."""
         self._written = TemporaryStore(path)
         self._folder = UploadFolder(self._written)
         super().__init__(self._folder, final=check_relative_name(final))
         self._target = target
 
     def take(self, source: Store, name: str, *, sha256: str | None = None) -> None:  # noqa: ARG002 (checked when it is uploaded)
-        """Make a file of ``source`` part of the folder, without a copy: it is uploaded from where it is."""
+        """Make a file of ``source`` part of the folder without copying it. It is uploaded from its present place."""
         self._folder.lend(source, name)
 
     def _commit(self) -> None:
@@ -66,7 +66,7 @@ class UploadFolder(LocalStore):
         self._lent[check_relative_name(name)] = source
 
     def source_of(self, name: str) -> Store:
-        """The store that has the bytes of a file: this one, or the one that lent it."""
+        """The store with the bytes of a file: this store, or the store that lent the file."""
         return self._lent.get(name, self)
 
     def locate(self, name: str) -> str:

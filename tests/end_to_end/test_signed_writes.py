@@ -782,8 +782,8 @@ def test_a_folder_takes_no_signed_writes(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     with pytest.raises(UsageError) as caught:
         ServedData(store, own, "http://127.0.0.1/", signs_writes=True)
-    assert caught.value.message == f"signed_writes needs a data directory in a bucket, not {store.url}"
-    assert caught.value.hint == "Leave it out. Publishers send files of a folder through the service."
+    assert caught.value.message == f"signed_writes requires a data directory in a bucket, not {store.url}"
+    assert caught.value.hint == "Leave it out. Publishers then send the files through the service."
 
 
 @pytest.mark.parametrize("key", [None, "no base64!"])

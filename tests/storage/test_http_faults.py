@@ -22,7 +22,7 @@ REASONS: dict[Fault, str] = {
     "error": "the server answered 500 Internal Server Error",
     "slow down": "the server answered 503 Service Unavailable",
     "too many": "the server answered 429 Too Many Requests",
-    "silence": "the server said nothing for 0.5 seconds",
+    "silence": "the server sent nothing for 0.5 seconds",
 }
 
 

@@ -189,7 +189,7 @@ def test_a_large_file_whose_reservation_is_lost_does_not_appear_and_leaves_no_pa
         store.create_from("two", here, "one", require_reserved=lost)
     with pytest.raises(AlreadyStoredError):
         store.create_from("two", here, "one", require_reserved=lambda: put(store, "two", b"a rival's"))
-    with pytest.raises(StorageError, match="it was changed meanwhile: expected sha256 0, found "):
+    with pytest.raises(StorageError, match="it changed during the copy: expected sha256 0, found "):
         store.create_from("three", here, "one", sha256="0", require_reserved=lambda: None)
     assert (store.list(), store.read_bytes("two")) == (["two"], b"a rival's")
     uploads = s3_server.request("GET", f"/{bucket.removeprefix('s3://')}?uploads")[1]

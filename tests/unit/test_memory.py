@@ -74,7 +74,7 @@ def test_a_damaged_note_is_discarded_with_a_line_in_the_log(notes: Memory, caplo
         file.write_bytes(damaged)
         assert load(notes) is None
         assert not file.exists()
-    assert set(caplog.messages) == {f"{file} is damaged and is made again"}
+    assert set(caplog.messages) == {f"{file} is damaged and will be made again"}
     for size in range(len(sound)):
         file.write_bytes(sound[:size])
         assert load(notes) is None

@@ -157,11 +157,11 @@ def test_a_renamed_store_is_only_read(tmp_path: Path) -> None:
     assert target.read_bytes("in/new") == b"old"
     with pytest.raises(NotStoredError) as missing:
         store.open("other")
-    assert str(missing.value) == f"cannot read {tmp_path}/other: there is no such file"
+    assert str(missing.value) == f"cannot read {tmp_path}/other: no such file exists"
     for refused in (
         lambda: store.create("new"),
         lambda: store.remove_tree("new"),
         lambda: store.stage("new"),
     ):
-        with pytest.raises(StorageError, match="files under other names are only read"):
+        with pytest.raises(StorageError, match="renamed files are read-only"):
             refused()

@@ -8,7 +8,7 @@ from registry.errors import StorageError
 from registry.storage.object_library import typed_fault
 
 ANSWER = "Server returned non-2xx status code: 403 Forbidden: <Error><Code>{code}</Code></Error>"
-CLOCK = "The clock of this machine is more than 15 minutes off. Compare it with another one: date -u"
+CLOCK = "The clock of this machine is more than 15 minutes off. Compare it with another clock: date -u"
 RIGHTS = "The store refuses these credentials. Check them, and their permissions for this bucket."
 
 

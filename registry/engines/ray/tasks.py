@@ -62,11 +62,9 @@ R = TypeVar("R")
 
 _ATTEMPTS: Final = 4
 _AHEAD: Final = 16
-"""If results are taken before their turn, a run may have this factor of more pieces; all but ``2 * width + 1`` have
-ended."""
+"""If results are taken early, a run may have this many times more pieces, of which ``2 * width + 1`` have not ended."""
 _CANCEL_SECONDS: Final = KILL_SECONDS + 4.5
-"""The time to wait for tasks that were notified of a cancellation. The worker of a task that does not react is
-killed."""
+"""The time to wait for tasks that noticed a cancellation. The worker of a task that does not react is killed."""
 
 
 def open_engine(

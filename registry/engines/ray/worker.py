@@ -24,7 +24,7 @@ from registry.errors import RegistryError, UsageError
 from registry.storage import expand_home, is_unfinished
 
 _PREFIXES: Final = ("AWS_", "AZURE_", "AZURITE_", "FSSPEC_", "GOOGLE_", "REGISTRY_")
-_PROXIES: Final = frozenset({"all_proxy", "http_proxy", "https_proxy", "no_proxy"})  # proxies in either case
+_PROXIES: Final = frozenset({"all_proxy", "http_proxy", "https_proxy", "no_proxy"})  # also in upper case
 _CERTIFICATES: Final = frozenset({"CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE"})
 _FILES: Final = _CERTIFICATES | {
     "AWS_CA_BUNDLE",
@@ -39,8 +39,7 @@ _FILES: Final = _CERTIFICATES | {
     "GOOGLE_SERVICE_ACCOUNT",
     "GOOGLE_SERVICE_ACCOUNT_PATH",
 }
-"""Variables that contain a path. A value does not show this, because a secret key of AWS may also start with a
-slash."""
+"""Variables that contain a path. Their values do not show it: a secret key of AWS may also start with a slash."""
 _OF_TOKEN: Final = {
     "AWS_WEB_IDENTITY_TOKEN_FILE": ("AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME"),
     "AZURE_FEDERATED_TOKEN_FILE": ("AZURE_CLIENT_ID", "AZURE_TENANT_ID"),

@@ -1,11 +1,11 @@
-"""``CachedBlocks``: the blocks of one published file that a cache holds; they are read, checked and written here.
+"""``CachedBlocks``: reads, checks and writes the cached blocks of a published file.
 
 A block is a file: a digest, then up to 256 KiB of the published file. The digest is the sha256 of the content, the
 published sha256 and the number of the block. It is checked when an open file first uses the block. A damaged block is
 deleted and fetched again.
 
-Bytes may be damaged on their way, before they are kept. So once all blocks are there, their sha256 is compared with
-the published one; the file ``proved`` says so.
+Bytes may be damaged in transit, before they are cached. Once all blocks are cached, their sha256 is therefore compared
+with the published sha256; the file ``proved`` records the success.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ if TYPE_CHECKING:
     from registry.storage.faults import Range
 
 BLOCK_BYTES: Final = 2**18
-"""As many bytes as one request fetches too many to save another one (see ``remote``), so a larger block costs time."""
+"""A request fetches as many unneeded bytes to save another one (see ``remote``). Larger blocks would cost time."""
 
 _DIGEST_BYTES: Final = 32
 _PROVED: Final = "proved"
 _OWN_NAME: Final = re.compile(r"([0-9a-f]{8}|proved)(\.[0-9a-f]{16})?")
 
 _TRUSTED: Final[dict[Path, dict[int, bytes]]] = {}
-"""The digests of blocks that this process has compared with the published file, by folder: those of other users."""
+"""The digests of other users' blocks that this process has compared with the published file, by folder."""
 
 
 class CachedBlocks:
-    """The blocks of one published file. Each open file has its own object, which one thread at a time may use."""
+    """The blocks of a published file. Each open file has its own instance, which only one thread at a time may use."""
 
     def __init__(self, cache: FileCache, sha256: str, num_bytes: int) -> None:
         self.num_bytes = num_bytes
         self._cache = cache
         self._sha256 = sha256
         self._folder = cache.folder / sha256[:2] / sha256
-        self._checked: dict[int, tuple[int, int]] = {}  # the inode and time of each block whose digest is right
+        self._checked: dict[int, tuple[int, int]] = {}  # the inode and time of each block whose digest was verified
 
     @property
     def num_blocks(self) -> int:
@@ -67,21 +67,21 @@ class CachedBlocks:
         return all(_name_of(number) in names for number in range(self.num_blocks))
 
     def num_kept_bytes(self) -> int:
-        """How many bytes the whole file needs in the cache."""
+        """The number of bytes that the whole file takes in the cache."""
         return self.num_bytes + (self.num_blocks + 1) * _DIGEST_BYTES
 
     def num_missing_bytes(self) -> int:
-        """How many bytes of the file are in blocks that are not held."""
+        """The number of bytes of the file in blocks that are not cached."""
         missing = (self.range_of(number) for number in range(self.num_blocks) if not self.holds(number))
         return sum(stop - start for start, stop in missing)
 
     @property
     def can_be_kept(self) -> bool:
-        """Whether a whole block could be kept now, as far as is known without writing one."""
+        """Whether the cache seems to have room for a whole block; only writing it is conclusive."""
         return not self._cache.is_paused and self._cache.room.may_hold(BLOCK_BYTES + _DIGEST_BYTES)
 
     def is_proved(self) -> bool:
-        """Whether all blocks together were compared with the published sha256."""
+        """Whether all blocks together were verified against the published sha256."""
         if self._cache.is_shared and len(self._trusted) == self.num_blocks:
             return True
         file = self._folder / _PROVED
@@ -90,14 +90,14 @@ class CachedBlocks:
         except OSError:
             return False
         with suppress(OSError):
-            os.utime(file)  # it is evicted after the blocks that are not used
+            os.utime(file)  # so that it is evicted after unused blocks
         return is_right
 
     def prove(self, stop: Event | None = None) -> bool:
         """Compare all blocks with the published sha256, and delete them if they differ.
 
         Args:
-            stop: once it is set, hashing ends with an error.
+            stop: an event that ends hashing with an error.
 
         Returns:
             Whether they are the published file.
@@ -111,7 +111,7 @@ class CachedBlocks:
             if stop is not None and stop.is_set():
                 raise InterruptedError("the read was ended")
             found = self.load(number, *self.range_of(number), digests=digests)
-            if found is None:  # it was damaged, or evicted meanwhile
+            if found is None:  # the block was damaged, or has been evicted
                 return False
             digest.update(found)
         if digest.hexdigest() != self._sha256:
@@ -122,7 +122,7 @@ class CachedBlocks:
         return True
 
     def note_proof(self) -> None:
-        """Remember that all blocks are those of the published file."""
+        """Record that all blocks are those of the published file."""
         if not self.is_proved():
             self.finish(_PROVED, self.write(_PROVED, b""))
 
@@ -139,10 +139,10 @@ class CachedBlocks:
         return _TRUSTED.setdefault(self._folder, {})
 
     def load(self, number: int, start: int, stop: int, *, digests: dict[int, bytes] | None = None) -> memoryview | None:
-        """Bytes ``start`` to ``stop`` of the published file, all in block ``number``; None if it is not held.
+        """Return bytes ``start`` to ``stop`` of the file, all in block ``number``, or None if it is not cached.
 
-        It becomes the most recently used block, and no process evicts it while it is read. A block of another user is
-        taken if its digest is known; with ``digests``, which get it, any block is.
+        The block becomes the most recently used, and no process evicts it while it is read. A block of another user is
+        used only if its digest is known, or if ``digests`` is passed, to which its digest is added.
         """
         first, last = self.range_of(number)
         path = self._folder / _name_of(number)
@@ -173,7 +173,7 @@ class CachedBlocks:
                     if is_own:
                         self._checked[number] = state
                     result = block[start - first : stop - first]
-                with suppress(OSError):  # a cache that is only read may be on a disk that is mounted read-only
+                with suppress(OSError):  # the disk of a cache that is only read may be mounted read-only
                     os.utime(descriptor, ns=(time.time_ns(), facts.st_mtime_ns))
             finally:
                 unlock_file(descriptor)
@@ -184,7 +184,7 @@ class CachedBlocks:
         return result.toreadonly() if len(result) == stop - start else None
 
     def keep(self, number: int, content: memoryview) -> None:
-        """Keep the content of a block that was fetched. All blocks have to be compared with the sha256 again."""
+        """Cache the content of a fetched block. All blocks then have to be compared with the sha256 again."""
         if self._cache.is_shared and self._is_held_by_another(number, content):
             return
         if not self.holds(number) and (temporary := self.write(_name_of(number), content)) is not None:
@@ -193,7 +193,7 @@ class CachedBlocks:
             self.finish(_name_of(number), temporary)
 
     def _is_held_by_another(self, number: int, content: memoryview) -> bool:
-        """Note the digest of a block that was fetched; whether another user keeps the same block."""
+        """Record the digest of a fetched block. Returns whether another user has cached the same block."""
         digest = self._digest(_name_of(number), content)
         try:
             is_held = read_own(self._folder / _name_of(number), _DIGEST_BYTES) == digest
@@ -204,14 +204,17 @@ class CachedBlocks:
         return is_held
 
     def fill(self) -> Filling:
-        """Keep the whole file while it is hashed: the blocks become visible when the digest is known to be right."""
+        """Cache the whole file while it is hashed. The blocks become visible once the digest is verified."""
         return Filling(self)
 
     def forget(self) -> bool:
-        """Delete the blocks of this file, because their records are damaged; False if there were none."""
+        """Delete the blocks of this file, because records in them are damaged.
+
+        Returns False if there were no blocks.
+        """
         self._checked.clear()
         self._trusted.clear()
-        try:  # of a shared cache, another user can make it a link to a folder with other files
+        try:  # in a shared cache, another user could replace it by a link to another folder
             files = [file for file in self._folder.iterdir() if _OWN_NAME.fullmatch(file.name)]
         except OSError:
             return False
@@ -227,7 +230,7 @@ class CachedBlocks:
         return digest.digest()
 
     def write(self, name: str, content: bytes | memoryview) -> Path | None:
-        """Write a file under a temporary name; None if there is no room for it, or the disk fails."""
+        """Write a file under a temporary name. Returns None if there is no room, or if the disk fails."""
         if self._cache.is_paused:
             return None
         temporary = self._folder / f"{name}.{secrets.token_hex(8)}"
@@ -244,20 +247,20 @@ class CachedBlocks:
         return temporary
 
     def finish(self, name: str, temporary: Path | None) -> None:
-        """Give a file that was written its name."""
+        """Rename a written file to its final name."""
         if temporary is not None:
             try:
                 temporary.rename(self._folder / name)
-            except OSError:  # somebody has deleted the folder, or another user has such a file in a sticky one
+            except OSError:  # the folder was deleted, or is sticky and contains such a file of another user
                 with suppress(OSError):
                     temporary.unlink()
 
 
 class Filling:
-    """Keeps a whole file while it is hashed. At the end of the ``with`` block, it is discarded unless ``is_right``.
+    """Caches a whole file while it is hashed. At the end of the ``with`` block, it is discarded unless ``is_right``.
 
     Attributes:
-        is_right: set it when the digest of the bytes is known to be the published one.
+        is_right: set by the caller once the digest of the bytes matches the published one.
     """
 
     def __init__(self, blocks: CachedBlocks) -> None:
@@ -295,7 +298,7 @@ class Filling:
     def _write(self, content: bytes) -> None:
         name, self._next = _name_of(self._next), self._next + 1
         written = self._blocks.write(name, content)
-        if written is None:  # the file is larger than the cache: its first blocks are as good as any others
+        if written is None:  # The file is larger than the cache, so cache only its first blocks.
             self._has_room = False
             self._rest.clear()
         else:
@@ -307,6 +310,6 @@ def _name_of(number: int) -> str:
 
 
 def _write(descriptor: int, *parts: bytes | memoryview) -> None:
-    """Fill a new file. It is not synced: after a power cut, its digest may be wrong."""
+    """Fill a new file. It is not synced, so its digest may not match after a power cut."""
     with os.fdopen(descriptor, "wb") as file:
         file.writelines(parts)

@@ -1,4 +1,4 @@
-"""``CachedFile``: an open file of another machine that reads blocks from the cache, and fetches only the others."""
+"""``CachedFile``: an open file of another machine that reads blocks from the cache, and fetches only missing blocks."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from registry.storage.faults import Range, StoredFile, check_ranges
 from registry.storage.remote import Arrived, RangedFile, Request, batches
 
 _MOST_HELD: Final = 16
-"""Most blocks that are held in memory because an iterator waits for a block after them."""
+"""The maximum number of blocks in memory while an iterator waits for a block after them."""
 
 
 class CachedFile(RangedFile):
-    """A published file: its blocks in the cache, and ``source`` for the others, which are then kept.
+    """A published file: its cached blocks, and ``source`` for the others, which are then cached.
 
     ``source`` must return the published bytes, and send no request before it is read. If it has no ETag, it may be
-    replaced at any time, so nothing from it is kept.
+    replaced at any time, so its bytes are not cached.
     """
 
     def __init__(self, blocks: CachedBlocks, source: StoredFile) -> None:
@@ -42,14 +42,14 @@ class CachedFile(RangedFile):
             for number, block in by_number.items()
             if number not in begun and not self._blocks.holds(number)
         ]
-        if missing:  # one fetch, so that several requests run ahead of the reader
+        if missing:  # a single fetch, so that several requests run ahead of the reader
             fetch = _Fetch(self._blocks, self._source, missing)
             begun |= dict.fromkeys(fetch.numbers, fetch)
             self._under_way.update((number, fetch) for number in fetch.numbers if fetch.is_whole(number))
         return self._arrive(ranges, needed, begun, in_order=in_order)
 
     def _begun(self, number: int) -> _Fetch | None:
-        """The fetch of another iterator that will have this block soon."""
+        """Return the fetch of another iterator that will soon have this block."""
         fetch = self._under_way.get(number)
         return fetch if fetch is not None and fetch.will_have(number) else None
 
@@ -72,7 +72,7 @@ class CachedFile(RangedFile):
         yield from arrived.take()
 
     def _load(self, needed: Request, ranges: Sequence[Range]) -> tuple[Request, memoryview]:
-        """The needed part of a block, from the cache; from the source if the block is damaged or gone by now."""
+        """Return the needed part of a block from the cache, or from the source if it is damaged or evicted."""
         part = _narrow(needed, ranges)
         result = self._blocks.load(needed.start // BLOCK_BYTES, part.start, part.stop)
         if result is not None:
@@ -83,12 +83,12 @@ class CachedFile(RangedFile):
         return found_now
 
     def _to_fetch(self, needed: Request, ranges: Sequence[Range]) -> Request:
-        """The whole block; only what is needed of it if it cannot be kept."""
+        """Return the range of the whole block, or of its needed part if it cannot be cached."""
         return needed if self._blocks.can_be_kept else _narrow(needed, ranges)
 
 
 class _Fetch:
-    """Blocks that are being fetched in order, for the iterator that needed them first, and for others meanwhile."""
+    """Blocks that are being fetched in order, for the iterator that needed them first, and for later ones."""
 
     def __init__(self, blocks: CachedBlocks, source: StoredFile, requests: Sequence[Request]) -> None:
         """Begin to fetch ``requests``, at most one for each block."""
@@ -113,12 +113,15 @@ class _Fetch:
         return (request.start, request.stop) == self._blocks.range_of(number)
 
     def will_have(self, number: int) -> bool:
-        """Whether another iterator may wait for a block: the blocks before it, which it would hold, are few."""
+        """Whether another iterator may wait for a block, because it would have to hold only few blocks before it."""
         is_near = 0 <= self._order[number] - self._num_arrived < _MOST_HELD
         return number in self._arrived or (is_near and not self._has_failed)
 
     def take(self, number: int) -> tuple[Request, memoryview] | None:
-        """Wait for a block, and hand it over once; None if another iterator took it, or the fetch has failed before."""
+        """Wait for a block, and return it once.
+
+        Returns None if another iterator took it, or if the fetch has already failed.
+        """
         while number not in self._arrived and self._num_arrived <= self._order[number]:
             found = self._next()
             if found is None:
@@ -133,24 +136,27 @@ class _Fetch:
         return None if content_now is None else (self._requests[number], content_now)
 
     def _next(self) -> tuple[int, memoryview] | None:
-        """Wait for the next block. The iterator that waits for a fault gets its error; the others get None after it."""
+        """Wait for the next block.
+
+        The iterator that waits during a fault gets its error; others get None afterwards.
+        """
         if self._has_failed:
             return None
-        self._has_failed = True  # unless it arrives
+        self._has_failed = True  # until it arrives
         result = next(self._views)
         self._has_failed = False
         return result
 
 
 def _narrow(request: Request, ranges: Sequence[Range]) -> Request:
-    """The request for the part of a block from its first to its last byte that is wanted."""
+    """Return the request for a block from its first to its last needed byte."""
     start = max(request.start, min(ranges[index][0] for index in request.wanted))
     stop = min(request.stop, max(ranges[index][1] for index in request.wanted))
     return Request(start, stop, request.wanted)
 
 
 def _plan_blocks(ranges: Sequence[Range], batch: range, blocks: CachedBlocks) -> Iterator[Request]:
-    """The blocks with bytes of the ranges of ``batch``, in the order in which they are needed."""
+    """Return the blocks with bytes of the ranges of ``batch``, in the order in which they are needed."""
     wanted: dict[int, list[int]] = {}
     for index in batch:
         start, stop = ranges[index]

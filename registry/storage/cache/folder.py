@@ -1,8 +1,8 @@
-"""``FileCache``: the folder in which blocks of published files are kept, for all processes of a user.
+"""``FileCache``: the folder with cached blocks of published files, for all processes of a user.
 
-Several users of a machine may share a folder, if each of them says so. Then a block of another user is used only if
-this process knows its digest: it has compared all blocks of the file with the published sha256, or fetched the block
-itself. The digest is compared at each use, because its owner may change it at any time.
+Several users of a machine may share a folder, if each of them enables sharing. A block of another user is used only if
+this process knows its digest, because it has compared all blocks of the file with the published sha256, or fetched the
+block itself. The digest is verified at each use, because the owner may change the block at any time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from registry.storage.faults import storage_errors
 from registry.storage.memory import log_fault, replace_file, require_group, require_private
 
 _PAUSE_SECONDS: Final = 1.0
-"""After a fault of its disk, nothing is written to the cache for this time."""
+"""After a fault of its disk, nothing is written to the cache for this number of seconds."""
 
 _UNITS: Final[dict[str, int]] = {
     "": 1,
@@ -34,14 +34,14 @@ _UNITS: Final[dict[str, int]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheUsage:
-    """What a cache holds.
+    """The content of a cache.
 
     Attributes:
-        num_files: published files of which it holds blocks.
-        num_blocks: blocks of all of them.
-        num_columns: decoded columns.
-        num_bytes: the size of all files of the cache.
-        max_bytes: the most that they may have.
+        num_files: the number of published files with cached blocks.
+        num_blocks: the number of their blocks.
+        num_columns: the number of decoded columns.
+        num_bytes: the total size of the cache in bytes.
+        max_bytes: the maximum size of the cache in bytes.
     """
 
     num_files: int
@@ -54,7 +54,8 @@ class CacheUsage:
 class FileCache:
     """A folder that keeps blocks of published files. Threads may share it, and it can be pickled.
 
-    No file is open, and nothing is created before the first block is kept. ``registry.cache()`` opens the user's.
+    It keeps no file open, and creates nothing before the first block is cached. ``registry.cache()`` opens the user's
+    cache.
 
     >>> import registry
     >>> usage = registry.cache().usage()
@@ -72,8 +73,8 @@ class FileCache:
 
         Args:
             folder: its path.
-            max_bytes: limits the size of all its files; None is a tenth of what the disk has free.
-            is_shared: whether other users may write to the folder; their blocks are not believed.
+            max_bytes: the maximum total size of its files; None for a tenth of the free space of the disk.
+            is_shared: whether other users may write to the folder; their blocks are not trusted.
         """
         self.folder = Path(folder)
         self.room = Room(self.folder, max_bytes, is_shared=is_shared)
@@ -86,9 +87,9 @@ class FileCache:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it is not switched off, and only this user can write to the folder; if others can, this is logged.
+        """Whether the cache is enabled, and only this user can write to the folder. If others can, a warning is logged.
 
-        All members of a group may write to a folder that is shared, and no others.
+        A shared folder may only be writable by the members of its group.
         """
         with suppress(OSError):
             (require_group if self.is_shared else require_private)(self.folder)
@@ -96,27 +97,27 @@ class FileCache:
         return False
 
     def require_own(self) -> None:
-        """Raise OSError if other users can write to the folder, so that what is in it can change while it is mapped."""
+        """Raise OSError if other users can write to the folder, so that its files may change while they are mapped."""
         if self.is_shared:
             raise PermissionError(errno.EPERM, "decoded columns need a cache that is not shared", str(self.folder))
         require_private(self.folder)
 
     def owns(self, facts: os.stat_result) -> bool:
-        """Whether no other user can have written a file; root can write everything."""
+        """Whether no other user can have written a file, except for root."""
         return not self.is_shared or facts.st_uid in (os.geteuid(), 0)
 
     @property
     def is_paused(self) -> bool:
-        """Whether the cache could not be written a moment ago."""
+        """Whether writing to the cache is suspended after a fault."""
         return time.monotonic() < self._paused_until
 
     def pause(self, error: OSError) -> None:
-        """Write nothing for a moment: the disk is full, or the folder cannot be written."""
+        """Suspend writing for a while, because the disk is full, or the folder is not writable."""
         log_fault(self.folder, error)
         self._paused_until = time.monotonic() + _PAUSE_SECONDS
 
     def usage(self) -> CacheUsage:
-        """Look what the folder holds now.
+        """Measure the present content of the folder.
 
         Raises:
             StorageError: the disk does not report its free space.
@@ -139,13 +140,13 @@ class FileCache:
         )
 
     def clear(self, *, dry_run: bool = False) -> CacheUsage:
-        """Delete every block. A read that uses the cache meanwhile continues with the store.
+        """Delete every block. A read that is using the cache continues with the store.
 
         Args:
             dry_run: delete nothing.
 
         Returns:
-            What it held before.
+            The previous content.
 
         Raises:
             StorageError: the folder cannot be written.
@@ -157,11 +158,11 @@ class FileCache:
         return before
 
     def require_writable(self) -> None:
-        """Try everything that is done to keep a block.
+        """Try all steps of caching a block.
 
         Raises:
-            StorageError: the folder cannot be created or written, others can write to it, its disk is full, or another
-                process keeps it locked.
+            StorageError: the folder cannot be created or written, other users can write to it, its disk is full, or
+                another process keeps it locked.
         """
         probe = self.folder / "probe"
         with self.write_errors():
@@ -171,7 +172,7 @@ class FileCache:
                 probe.unlink(missing_ok=True)
 
     def write_errors(self) -> AbstractContextManager[None]:
-        """Convert every OSError of the block to a StorageError: the folder cannot be written."""
+        """Convert every OSError of the block to a StorageError that says that the folder cannot be written."""
         elsewhere = "another cache folder with REGISTRY_CACHE or REGISTRY_CACHE_DIR"
         return storage_errors("write", str(self.folder), elsewhere=elsewhere)
 
@@ -183,15 +184,15 @@ class FileCache:
 
 
 def parse_bytes(text: str, name: str, *, hint: str | None = None) -> int:
-    """Read a number of bytes, with or without a unit; ``name`` is the variable or option, for the message.
+    """Parse a number of bytes, with or without a unit. The message names the variable or option ``name``.
 
-    ``hint`` replaces the one about the cache.
+    ``hint`` replaces the hint about the cache.
 
     >>> parse_bytes("20GB", "REGISTRY_CACHE_BYTES"), parse_bytes("1.5 KiB", "REGISTRY_CACHE_BYTES")
     (20000000000, 1536)
 
     Raises:
-        UsageError: it is not a number, or has an unknown unit.
+        UsageError: the text is not a number, or has an unknown unit.
     """
     match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?) ?([A-Za-z]{0,3})", text.strip())
     unit = _UNITS.get(match[2].upper()) if match else None

@@ -1,8 +1,9 @@
-"""Keeps the files of a cache folder within a number of bytes; the least recently used ones are deleted first.
+"""Limits the total size of the files of a cache folder, and deletes the least recently used files first.
 
-Every process reserves the size of a file, and creates the file with this size, before it writes it. How many bytes are
-reserved is the content of the file ``size``, which is locked meanwhile. It may be too high after a fault, and never
-becomes too low: when it reaches the limit, the folder is walked, which gives the right number and the files to delete.
+Every process reserves the size of a file, and creates the file with this size, before it writes the content. The file
+``size`` contains the number of reserved bytes, and is locked while it changes. The number may be too high after a
+fault, but never too low. When it reaches the limit, a walk over the folder finds the right number and the files to
+delete.
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ from registry.storage.memory import open_own
 _LOCK_SECONDS: Final = 0.5
 _LOCK_STEP_SECONDS: Final = 0.005
 _LEFT_BEHIND_NS: Final = 3600 * 10**9
-"""An unfinished file that was not written to for an hour belongs to a process that was killed."""
+"""An unfinished file that was not written to for an hour was left by a killed process."""
 
 _FOLDER: Final = re.compile(r"/[0-9a-f]{2}/[0-9a-f]{64}")
 _BLOCK_NAME: Final = re.compile(r"[0-9a-f]{8}")
 _FILE_NAME: Final = re.compile(r"([0-9a-f]{8}|proved|column\.json|[a-z0-9.]{1,40}\.npy)(\.[0-9a-f]{16})?")
 _SPARE_PART: Final = 16
 _SMALL_BYTES: Final = 64 * 2**20
-"""The whole folder is walked to free some room. So a sixteenth of a large cache is freed at a time."""
+"""Freeing room requires a walk over the whole folder, so a sixteenth of a large cache is freed at a time."""
 
 _MOST_DELETED: Final = 2**17
-"""Files that are deleted after one walk: 32 GiB of blocks. Memory holds no others."""
+"""The maximum number of files that are deleted after a walk: 32 GiB of blocks. It bounds memory."""
 
 _NUMBER_BYTES: Final = 20
 
 
 class KeptFile(NamedTuple):
-    """A file in the folder: a block, the note that all blocks are proved, a file of a column, or an unfinished one."""
+    """A file in the folder: a block, a note that all blocks are proved, a file of a column, or an unfinished file."""
 
     used_ns: int
     num_bytes: int
@@ -47,7 +48,7 @@ class KeptFile(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """The folder of the published file that it belongs to."""
+        """The folder of the published file to which it belongs."""
         return self.path.rpartition("/")[0]
 
     @property
@@ -63,9 +64,9 @@ class KeptFile(NamedTuple):
 
 
 class Room:
-    """The room in a folder; ``max_bytes`` is its limit, None a tenth of what the disk has free.
+    """The room in a folder. ``max_bytes`` is its limit; None means a tenth of the free space of the disk.
 
-    Several users may share a folder: what is created has the mode of the folder, and its group may read the files.
+    Several users may share a folder: new folders have its mode, and its group may read the files.
     """
 
     def __init__(self, folder: Path, max_bytes: int | None, *, is_shared: bool = False) -> None:
@@ -74,7 +75,7 @@ class Room:
         self._max_bytes = max_bytes
 
     def limit(self, num_held: int) -> int:
-        """The most bytes of all files, if they have ``num_held`` bytes now. Raises OSError."""
+        """The maximum total size of all files, which have ``num_held`` bytes now. Raises OSError."""
         if self._max_bytes is not None:
             return self._max_bytes
         existing = next(folder for folder in (self._folder, *self._folder.parents) if folder.exists())
@@ -82,16 +83,16 @@ class Room:
         return (disk.f_bavail * disk.f_frsize + num_held) // 10
 
     def may_hold(self, num_bytes: int) -> bool:
-        """Whether a file of this size may ever fit."""
+        """Whether a file of this size can ever fit."""
         return self._max_bytes is None or num_bytes <= self._max_bytes
 
     def create(self, path: Path, num_bytes: int) -> int | None:
         """Reserve room for a new file that only this user can read, and delete others if necessary.
 
-        The file has its size at once, so that a walk by others counts it before it is written.
+        The file has its full size at once, so that walks of other processes count it before it is written.
 
         Returns:
-            Its descriptor, to write to; None if there is not enough room.
+            A descriptor to write to, or None if there is not enough room.
 
         Raises:
             OSError: the folder cannot be written, or another process does not release its lock.
@@ -100,7 +101,7 @@ class Room:
             return self._create(path, num_bytes) if self._reserve(ledger, num_bytes) else None
 
     def reserve(self, num_bytes: int) -> bool:
-        """Reserve room to make a file larger, as ``create``; False if there is not enough. Raises OSError."""
+        """Reserve room to extend a file, like ``create``. Returns False if there is not enough room. Raises OSError."""
         with self.locked() as ledger:
             return self._reserve(ledger, num_bytes)
 
@@ -114,12 +115,12 @@ class Room:
         if number + num_bytes > limit:
             number = self._evict(limit - num_bytes - _spare(limit - num_bytes))
         has_room = number + num_bytes <= limit
-        # First: after a fault it may be too high, but not too low.
+        # Before the write: after a fault, the number may be too high, but not too low.
         _write_number(ledger, number + num_bytes if has_room else number)
         return has_room
 
     def files(self) -> Iterator[KeptFile]:
-        """Every file in the folder, in any order. Files that others put there are left out, and no link is followed."""
+        """Every file of the cache, in any order. Foreign files are left out, and links are not followed."""
         top = os.fspath(self._folder)
         for folder, _, names in os.walk(top):
             if _FOLDER.fullmatch(folder.removeprefix(top)):
@@ -138,7 +139,7 @@ class Room:
         """Delete the least recently used files until the folder has ``target`` bytes, or all others are in use.
 
         Returns:
-            How many bytes it has afterwards.
+            The number of bytes afterwards.
         """
         total = 0
 
@@ -171,7 +172,7 @@ class Room:
             os.close(descriptor)
 
     def make_folder(self, folder: Path) -> None:
-        """Create a folder, if it does not exist, and those around it: for this user alone, or as the one around it.
+        """Create a folder and its parents if they do not exist, with the mode of the parent, or for this user alone.
 
         Raises OSError.
         """
@@ -181,7 +182,7 @@ class Room:
             self.make_folder(folder.parent)
             with suppress(FileExistsError):  # another process was faster
                 folder.mkdir()
-                # Not chmod: another user may have put a link in its place by now.
+                # Not chmod, because another user may have replaced it by a link.
                 descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0))
                 try:
                     os.fchmod(descriptor, stat.S_IMODE(folder.parent.stat().st_mode))
@@ -189,7 +190,7 @@ class Room:
                     os.close(descriptor)
 
     def _create(self, path: Path, num_bytes: int) -> int:
-        """Create a file of this size; returns its descriptor. Raises OSError."""
+        """Create a file of this size and return its descriptor. Raises OSError."""
         self.make_folder(path.parent)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
@@ -202,7 +203,7 @@ class Room:
         return descriptor
 
     def _open_ledger(self) -> int:
-        """Open the file ``size``, which every user of the folder writes to. Raises OSError."""
+        """Open the file ``size``, to which every user of the folder writes. Raises OSError."""
         path, flags = self._folder / "size", os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0)
         while True:
             with suppress(FileNotFoundError):  # in a sticky folder, Linux refuses O_CREAT for the file of another user
@@ -215,7 +216,7 @@ class Room:
 
 
 def _delete(file: KeptFile) -> bool:
-    """Delete a file, and its folder if that is empty; False if a process uses it, or if it cannot be deleted."""
+    """Delete a file, and its folder if it is empty. Returns False if a process uses it, or if it cannot be deleted."""
     try:
         descriptor = open_own(file.path)
     except OSError as error:
@@ -236,8 +237,8 @@ def lock_file(descriptor: int, *, is_shared: bool = False) -> None:
     """Lock an open file against other processes and threads.
 
     Raises:
-        BlockingIOError: it is locked.
-        OSError: its file system has no locks.
+        BlockingIOError: the file is already locked.
+        OSError: its file system does not support locks.
     """
     if sys.platform == "win32":
         raise OSError("there are no such locks on Windows")
@@ -247,7 +248,7 @@ def lock_file(descriptor: int, *, is_shared: bool = False) -> None:
 
 
 def unlock_file(descriptor: int) -> None:
-    """Unlock a file before it is closed: a child that another thread forked meanwhile has its descriptor, too."""
+    """Unlock a file before it is closed, because a forked child may also have the descriptor."""
     if sys.platform != "win32":
         import fcntl
 
@@ -255,7 +256,7 @@ def unlock_file(descriptor: int) -> None:
 
 
 def _spare(limit: int) -> int:
-    """How many bytes to free in addition to what is needed."""
+    """Return the number of bytes to free in addition to those that are needed."""
     return max(0, limit - _SMALL_BYTES) // _SPARE_PART
 
 
@@ -282,5 +283,5 @@ def _read_number(descriptor: int) -> int | None:
 
 
 def _write_number(descriptor: int, number: int) -> None:
-    # Always of the same length: a file that is cut is written to the disk at once, which takes milliseconds.
+    # Always the same length, because truncating a file writes it to the disk at once, which takes milliseconds.
     os.pwrite(descriptor, str(number).zfill(_NUMBER_BYTES).encode(), 0)
