@@ -27,8 +27,10 @@ from registry.api import Dataset
 from registry.display import time_types
 from registry.errors import ConflictError, StorageError, UsageError, suggest
 from registry.features import ClassLabel, FeaturesDict, Tensor
+from registry.features.block_columns import MaskedColumn, TextColumn
+from registry.features.codec import ExampleBlock
 from registry.features.containers import Column, columns_of
-from registry.features.feature import TEXT
+from registry.features.feature import TEXT, BlockColumn
 from registry.pages.cells import address_names
 from registry.pages.previews import Remembered
 from registry.reading.column_blocks import BoundedBlock, KeptColumns
@@ -87,8 +89,9 @@ class Words:
     """Which examples have some words in a text or in the name of a class. Upper and lower case are equal.
 
     >>> from registry.features import Text
+    >>> from registry.features.block_columns import ArrayColumn
     >>> words = Words("STRASSE", FeaturesDict({"place": Text()}))
-    >>> words.matches({"place": np.array(["Lange Straße".encode(), b"Hof"], object)}).tolist()
+    >>> words.matches([ArrayColumn(np.array(["Lange Straße".encode(), b"Hof"], object))], 2).tolist()
     [True, False]
     """
 
@@ -98,18 +101,19 @@ class Words:
         self.features = narrow(features, [column.names for column in self._columns])
         self._needle = text.casefold()
 
-    def matches(self, block: Mapping[str, Any]) -> Mask:
-        """Which examples of a block match."""
-        results = []
-        for column in self._columns:
-            array: Any = reduce(operator.getitem, column.names, block)
-            values, present = np.ma.getdata(array), ~np.ma.getmaskarray(array)
+    def matches(self, leaves: Sequence[BlockColumn], size: int) -> Mask:
+        """Which examples of a block match; ``leaves`` are the columns of ``features``."""
+        result = np.zeros(size, np.bool_)
+        for column, leaf in zip(self._columns, leaves, strict=True):
+            present: Any = leaf.rows_present if isinstance(leaf, MaskedColumn) else slice(None)
+            values = leaf.present if isinstance(leaf, MaskedColumn) else leaf
             if isinstance(column.leaf, ClassLabel):
-                results.append(np.isin(values, _find_classes(column.leaf.names, self._needle)) & present)
+                classes = _find_classes(column.leaf.names, self._needle)
+                result[present] |= np.isin(values.array(result[present].size), classes)
+            elif (matches := _search_letters(values, self._needle.encode())) is not None:
+                result[present] |= matches
             else:
-                texts = values if present.all() else np.where(present, values, b"")
-                results.append(_contain(texts.tolist(), self._needle) & present)
-        result: Mask = np.logical_or.reduce(results)
+                result[present] |= _contain(values.array(result[present].size).tolist(), self._needle)
         return result
 
     def may_match(self, _bounds: Mapping[str, Bounds]) -> bool:
@@ -138,6 +142,30 @@ def _contain(texts: Sequence[Any], needle: str) -> Mask:
     ends = np.append(np.flatnonzero(np.frombuffer(folded, np.uint8) == 0), len(folded))
     hits = re.finditer(re.escape(needle.encode()) + rb"[^\0]*", folded)  # the first one in each text
     result[np.searchsorted(ends, np.fromiter((hit.start() for hit in hits), np.int64))] = True
+    return result
+
+
+def _search_letters(column: BlockColumn, needle: bytes) -> Mask | None:
+    """Which texts contain ``needle``, if all of them are ASCII and lie one behind the other; otherwise None.
+
+    No text becomes an object: up to eight bytes of the needle are compared with those at each place at once.
+    """
+    if not isinstance(column, TextColumn) or not column.starts.size:
+        return None
+    ends = column.starts + column.sizes
+    data = column.data[column.starts[0] : ends[-1]].tobytes()
+    if not data.isascii() or (column.starts[1:] != ends[:-1]).any():
+        return None
+    ends -= column.starts[0]
+    letters = np.frombuffer(data.lower(), np.uint8)
+    width = next(it for it in (8, 4, 2, 1) if it <= len(needle))
+    windows = np.ndarray(max(0, letters.size - len(needle) + 1), f"<u{width}", letters, strides=(1,))
+    places = np.flatnonzero(windows == int.from_bytes(needle[:width], "little"))
+    for place in range(width, len(needle)):
+        places = places[letters[places + place] == needle[place]]
+    rows = np.searchsorted(ends, places, "right")
+    result = np.zeros(ends.size, np.bool_)
+    result[rows[places + len(needle) <= ends[rows]]] = True
     return result
 
 
@@ -279,12 +307,12 @@ def _open(columns: SplitColumns) -> KeptColumns | None:
     return None if remembered is None else remembered[0]
 
 
-def _values(columns: KeptColumns, rows: slice) -> dict[str, Any]:
+def _decoded(columns: KeptColumns, rows: slice) -> ExampleBlock:
     if not columns.prove(rows):
         raise StorageError("a kept column is damaged, and its shards cannot be read", hint="See: registry verify")
     # Without copies, long texts are views of their file, which have no order.
     has_text = any(column.leaf.dtype == TEXT for column in columns_of(columns.features))
-    return columns.decode(rows, copy=has_text).columns()
+    return columns.decode(rows, copy=has_text)
 
 
 def _step(columns: KeptColumns) -> int:
@@ -300,7 +328,11 @@ def _mask(columns: SplitColumns, opened: KeptColumns, test: Condition | Words) -
         result = np.zeros(size, np.bool_)
         blocks: Iterable[BoundedBlock] = opened.blocks_between(0, size) or [(size, {})]
         for rows in _runs(((count, test.may_match(bounds)) for count, bounds in blocks), _step(opened)):
-            result[rows] = test.matches(_values(opened, rows))
+            block = _decoded(opened, rows)
+            if isinstance(test, Words):
+                result[rows] = test.matches(block.leaves, len(block))
+            else:
+                result[rows] = test.matches(block.columns())
         return result, result.nbytes
 
     return _REMEMBERED.get((type(test).__name__, test.text, *_key(columns)), make)[0]
@@ -364,7 +396,7 @@ def _best(
     is_down ^= is_back
 
     def read(split: str, rows: slice) -> tuple[Any, Mask]:
-        array: Any = reduce(operator.getitem, column.names, _values(columns[split], rows))
+        array: Any = reduce(operator.getitem, column.names, _decoded(columns[split], rows).columns())
         values, present = np.ma.getdata(array), ~np.ma.getmaskarray(array)
         if values.dtype.kind not in "iufO":  # bools, and floats of 16 bits of another package
             values = values.astype(np.float32)
@@ -429,16 +461,24 @@ def _as_bool(array: Any) -> Mask:
 
 def _lowest(values: Any, most: int, *, is_down: bool) -> npt.NDArray[np.intp]:
     """The places of the ``most`` lowest values (``is_down``: the greatest) in order; equal ones in their order."""
+
+    def limit_of(some: Any) -> Any:
+        place = some.size - most if is_down else most - 1
+        return _scalar(some, np.partition(some, place)[place])
+
     places = np.arange(values.size)
+    if values.size > 2**13 > 2 * most:  # the limit of one of many is that of all, or further: it leaves few values
+        limit = limit_of(values[:: values.size // 2**12])
+        places = np.flatnonzero(_as_bool(values >= limit if is_down else values <= limit))
+        values = values[places]
     if values.size > most:
-        place = values.size - most if is_down else most - 1
-        limit = _scalar(values, np.partition(values, place)[place])
+        limit = limit_of(values)
         inside = np.flatnonzero(_as_bool(values > limit if is_down else values < limit))
-        places = np.sort(np.append(inside, np.flatnonzero(_as_bool(values == limit))[: most - inside.size]))
-    some = values[places]
+        chosen = np.sort(np.append(inside, np.flatnonzero(_as_bool(values == limit))[: most - inside.size]))
+        places, values = places[chosen], values[chosen]
     if is_down:  # stable downwards: equal values stay in their order
-        return places[::-1][np.argsort(some[::-1], kind="stable")[::-1]]
-    return places[np.argsort(some, kind="stable")]
+        return places[::-1][np.argsort(values[::-1], kind="stable")[::-1]]
+    return places[np.argsort(values, kind="stable")]
 
 
 _FILLINGS: Final = OrderedDict[Any, Filling]()

@@ -20,10 +20,12 @@ from support.prepared_samples import prepare
 
 import registry
 from registry.features import ClassLabel, FeaturesDict, Image, Scalar, Sequence, Tensor, Text
+from registry.features.block_columns import MaskedColumn, TextColumn
+from registry.features.feature import TEXT, BlockColumn
 from registry.pages import Page, Visit, answer, json_of, render
 from registry.pages.cells import STORED_ORDER
 from registry.pages.previews import Remembered
-from registry.pages.selection import Question, select
+from registry.pages.selection import Question, Words, select
 
 GALLERY = ("datasets", "gallery", "1.0.0")
 
@@ -359,3 +361,38 @@ def test_large_splits_are_sorted_by_parts(gallery: registry.Catalog, monkeypatch
         assert pages == expected
         assert not math.isnan(rows[pages[0]]["price"] if sort == "price" else 0)
     assert np.unique(pages).size == len(rows)
+
+
+@given(
+    texts=st.lists(st.text("abB", max_size=9) | st.text("abß\0", max_size=4), min_size=1, max_size=12),
+    needle=st.text("abBß", min_size=1, max_size=11),
+    optional=st.booleans(),
+)
+def test_words_are_found_in_texts_that_lie_one_behind_the_other(texts: list[str], needle: str, optional: bool) -> None:
+    """Kept texts are searched at once, without an object for each: what two of them have together is in none."""
+    encoded = [text.encode() for text in texts]
+    sizes = np.array([*map(len, encoded)], np.int64)
+    column: BlockColumn = TextColumn(
+        np.frombuffer(b"a" + b"".join(encoded), np.uint8), 1 + sizes.cumsum() - sizes, sizes, copy=True
+    )
+    expected = [needle.casefold() in text.casefold() for text in texts]
+    if optional:  # every second row is missing
+        column = MaskedColumn(column, np.arange(len(texts)) * 2, 2 * len(texts), (), TEXT)
+        expected = [matches for each in expected for matches in (each, False)]
+    words = Words(needle, FeaturesDict({"text": Text()}))
+    assert words.matches([column], len(expected)).tolist() == expected
+
+
+@pytest.mark.parametrize("sort", ["number", "-number", "text", "-text"])
+def test_pages_of_a_long_order_are_those_of_a_full_sort(tmp_path: Path, sort: str) -> None:
+    file, numbers = tmp_path / "rows.csv", [place * 7919 % 10_007 // 3 for place in range(20_000)]
+    file.write_text("number,text\n" + "".join(f"{number},word {number % 1000}\n" for number in numbers))
+    with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
+        catalog.add(file, name="rows")
+        dataset = catalog.dataset("rows")
+        values = [row[sort.removeprefix("-")] for row in dataset.read("train", STORED_ORDER)]
+        expected = sorted(range(len(values)), key=values.__getitem__, reverse=sort.startswith("-"))
+        for first in (0, 9_950, 19_950):
+            after = expected[first - 1] if first else -1
+            page = select(dataset, dataset.resolve("train"), Question(sort=sort), after, 50)
+            assert (list(page.positions), page.first) == (expected[first : first + 50], first)
