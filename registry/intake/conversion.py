@@ -438,31 +438,20 @@ def _convert_numbers(array: Any, found: Any, target: _Target) -> tuple[Any, Faul
     types, kind = arrow.types, target.kind
     if types.is_boolean(found):
         array = array.cast(arrow.uint8())
-    try:
-        # Arrow checks the range of integers, and that a float is whole, but not the range of a float.
-        if not types.is_boolean(kind) and not types.is_floating(kind):
-            return array.cast(kind), {}
-    except arrow.ArrowInvalid:
-        pass
+    if not types.is_boolean(kind) and not types.is_floating(kind):
+        return _convert_each(array, lambda part: part.cast(kind), kind)  # Arrow checks the range, and that it is whole
     valid = _as_mask(array.is_valid())
     values = array.fill_null(0).to_numpy(zero_copy_only=False)
     dtype = np.dtype(kind.to_pandas_dtype())
     if types.is_boolean(kind):
         bad = (values != 0) & (values != 1)
-    elif types.is_floating(kind):
+    else:
         with np.errstate(over="ignore"):
             bad = np.isinf(values.astype(dtype)) & np.isfinite(values)
             if target.column.anew:
                 bad |= (values.astype(dtype) != values) & ~np.isnan(values)
         if values.dtype.kind != "f" and not target.column.is_requested:
             bad |= inexact_integers(array)
-    else:
-        bounds = np.iinfo(dtype)
-        if values.dtype.kind == "f":
-            with np.errstate(invalid="ignore"):
-                bad = ~((values >= bounds.min) & (values < float(bounds.max) + 1) & (np.trunc(values) == values))
-        else:
-            bad = (values < bounds.min) | (values > bounds.max)
     bad &= valid
     faults = {
         index: f"expected {show_type(kind)}, found {show_value(array[index].as_py())}"

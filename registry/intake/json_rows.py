@@ -111,7 +111,6 @@ _STEPS[[ord("{"), ord("[")]] = 1
 _STEPS[[ord("}"), ord("]")]] = -1
 _IS_MARK: Final = np.zeros(256, np.bool_)
 _IS_MARK[[ord(character) for character in '{[]},"']] = True
-_MOST_STEPS: Final = 64
 _IS_SPACE: Final = np.zeros(256, np.bool_)
 _IS_SPACE[[ord(" "), ord("\t"), ord("\r"), ord("\n")]] = True
 
@@ -188,20 +187,10 @@ def _trimmed(
         last = array.size - 1
         is_loose = (starts == stops) | _IS_SPACE[array[np.minimum(starts, last)]] | _IS_SPACE[array[stops - 1]]
         if is_loose.any():
-            kept = starts < stops
-            for _ in range(_MOST_STEPS):
-                kept = starts < stops
-                to_right = kept & _IS_SPACE[array[np.minimum(starts, last)]]
-                to_left = kept & _IS_SPACE[array[stops - 1]]
-                if not (to_right.any() or to_left.any()):
-                    break
-                starts, stops = starts + to_right, stops - (to_left & ~(to_right & (stops - starts == 1)))
-            else:  # For long runs of spaces, search for the other bytes.
-                solid = np.append(np.flatnonzero(~_IS_SPACE[array]), array.size).astype(np.int64, copy=False)
-                first, after = np.searchsorted(solid, starts), np.searchsorted(solid, stops)
-                kept = first < after
-                starts, stops = solid[first], solid[np.maximum(after, 1) - 1] + 1
-            starts, stops = starts[kept], stops[kept]
+            solid = np.append(np.flatnonzero(~_IS_SPACE[array]), array.size).astype(np.int64, copy=False)
+            first, after = np.searchsorted(solid, starts), np.searchsorted(solid, stops)
+            kept = first < after
+            starts, stops = solid[first[kept]], solid[after[kept] - 1] + 1
             lines = None if lines is None else lines[kept]
     if lines is None:
         lines = np.searchsorted(np.flatnonzero(array == ord("\n")), starts).astype(np.int64)

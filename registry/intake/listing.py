@@ -24,6 +24,7 @@ from typing import Final, TypeAlias
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from registry.argument_types import require_path
+from registry.engines import call_ahead
 from registry.errors import NotStoredError, SourceError, UsageError, spell, suggest
 from registry.intake.hub import Choose, describe_origins, download_repository, is_hub, link_files, repository_of
 from registry.intake.source import Files, FileUse, Origin, account_for, root_of
@@ -292,12 +293,8 @@ def _download(url: str, progress: Progress) -> Files:
             skipped[reason].append((name, 0))
     target = TemporaryStore()
     with ThreadPoolExecutor(_DOWNLOADS_AT_ONCE) as threads:
-        copies = [threads.submit(_copy, store, name, target, progress) for name in wanted]
-        try:
-            copied = [future.result() for future in copies]
-        except BaseException:
-            threads.shutdown(cancel_futures=True)
-            raise
+        copies = call_ahead(threads, lambda name: _copy(store, name, target, progress), wanted, most=len(wanted))
+        copied = [facts for _, facts in copies]
     local = sorted((_local_name(name, store), size) for name, (size, _) in zip(wanted, copied, strict=True))
     return Files(
         store=target,
