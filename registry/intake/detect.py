@@ -37,15 +37,7 @@ from registry.storage.faults import storage_errors
 
 _CARD: Final = "README.md"
 _DOCUMENTS: Final = (
-    "readme",
-    "license",
-    "licence",
-    "citation",
-    "changelog",
-    "copying",
-    "notice",
-    "authors",
-    "datasheet",
+    *("readme", "license", "licence", "citation", "changelog", "copying", "notice", "authors", "datasheet"),
 )
 _DOCUMENT_EXTENSIONS: Final = ("", ".txt", ".md", ".rst", ".html", ".pdf", ".bib", ".cff")
 _CHECKSUMS: Final = ("sha256sums", "sha512sums", "sha1sums", "md5sums", "checksums", "checksum", "md5sum", "sha256sum")

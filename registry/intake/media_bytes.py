@@ -132,24 +132,14 @@ VIDEOS: Final = (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg
 
 _PICTURES: Final = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".jpe": "JPEG", ".jfif": "JPEG"}
 _UNDECODED_SOUNDS: Final = (".m4a", ".aac", ".wma")
+_ENDINGS: Final = {".gif": "GIF", ".webp": "WebP", ".bmp": "BMP", ".wav": "WAV", ".flac": "FLAC", ".avi": "AVI"}
 _EXPECTED: Final = {
     **_PICTURES,
-    ".gif": "GIF",
-    ".webp": "WebP",
-    ".bmp": "BMP",
-    ".tif": "TIFF",
-    ".tiff": "TIFF",
-    ".wav": "WAV",
-    ".flac": "FLAC",
-    ".ogg": "Ogg",
-    ".oga": "Ogg",
-    ".opus": "Ogg",
-    ".ogv": "Ogg",
-    ".aif": "AIFF",
-    ".aiff": "AIFF",
-    ".avi": "AVI",
-    ".mkv": "Matroska",
-    ".webm": "Matroska",
+    **_ENDINGS,
+    **dict.fromkeys((".tif", ".tiff"), "TIFF"),
+    **dict.fromkeys((".ogg", ".oga", ".opus", ".ogv"), "Ogg"),
+    **dict.fromkeys((".aif", ".aiff"), "AIFF"),
+    **dict.fromkeys((".mkv", ".webm"), "Matroska"),
     ".flv": "FLV",
 }
 _SIGNATURES: Final = (

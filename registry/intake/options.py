@@ -28,17 +28,8 @@ _REMEMBERED: Final = {
     "seed": int,
 }
 _CHANGING: Final = (
-    *_CSV,
-    "rename_columns",
-    "rename_configs",
-    "split_by",
-    "holdout",
-    "key",
-    "key_by",
-    "retype",
-    "dates",
-    "skip_bad",
-    "num_shards",
+    *(*_CSV, "rename_columns", "rename_configs", "split_by", "holdout"),
+    *("key", "key_by", "retype", "dates", "skip_bad", "num_shards"),
 )
 
 

@@ -233,19 +233,7 @@ MOST_ROWS: Final = 1_000_000
 
 _MOST_COLUMNS: Final = 4
 _WORDS: Final = (
-    "id",
-    "key",
-    "uuid",
-    "guid",
-    "uid",
-    "identifier",
-    "pk",
-    "accession",
-    "isbn",
-    "doi",
-    "sku",
-    "barcode",
-    "slug",
+    *("id", "key", "uuid", "guid", "uid", "identifier", "pk", "accession", "isbn", "doi", "sku", "barcode", "slug"),
 )
 _PAIRS: Final = (("file", "name"), ("file", "path"))
 _JOINED: Final = ("filename", "filepath")
