@@ -12,6 +12,7 @@ import io
 import lzma
 import os
 import re
+import shutil
 import stat
 import tarfile
 import zipfile
@@ -64,7 +65,7 @@ def is_archive(name: str) -> bool:
     return name.lower().endswith(EXTENSIONS)
 
 
-def extract(files: Files, names: Sequence[str]) -> Files:
+def extract(files: Files, names: Sequence[str], *, beside: Sequence[str] = ()) -> Files:
     """Extract archives of a source and list what they contain.
 
     If there are several, each is extracted to a folder with its name: ``train.zip`` to ``train/``. Numbered archives
@@ -75,9 +76,10 @@ def extract(files: Files, names: Sequence[str]) -> Files:
     Args:
         files: the files of the source.
         names: the archives among them.
+        beside: other files among them, which are copied to the extracted files that they describe.
 
     Raises:
-        SourceError: an archive is damaged, encrypted or unsafe.
+        SourceError: an archive is damaged, encrypted or unsafe, or contains a file with a name in ``beside``.
         StorageError: an archive cannot be read, or the disk for temporary files is full.
     """
     target = TemporaryStore()
@@ -91,6 +93,17 @@ def extract(files: Files, names: Sequence[str]) -> Files:
         with storage_errors("read", str(path)), path.open("rb") as file:
             shard = _stem(name).rpartition("/")[2] if folders.count(inside) > 1 else ""
             _Extraction(folder, name, path, shard=shard).run(file)
+    for name in beside:
+        path = root / name
+        if os.path.lexists(path):
+            raise SourceError(
+                f"{name} is beside the archive and inside it",
+                hint="Remove one of them, or extract the archive, then add the folder.",
+                details={"file": name},
+            )
+        with storage_errors("write", str(path)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(root_of(files.store) / name, path)
     inside = list_folder(root, files.location)
     return replace(
         files, store=target, names=inside.names, sizes=inside.sizes, skipped=(*files.skipped, *inside.skipped)

@@ -38,6 +38,7 @@ from registry.intake.text_files import (
     MAX_ROW_BYTES,
     TextBlock,
     count_newlines,
+    find_line_ends,
     open_text,
     read_blocks,
     too_long,
@@ -424,12 +425,11 @@ def find_rows(data: bytes, delimiter: str) -> RowPlaces:
     ended = data if data.endswith((b"\n", b"\r")) or not data else data + b"\n"
     stops = np.minimum(_row_ends(ended, delimiter), len(data))
     starts = np.concatenate([np.zeros(1, np.int64), stops[:-1]]) if stops.size else stops
-    all_ends = _find_line_ends(data)
+    all_ends = find_line_ends(data)
     lines = np.searchsorted(all_ends, starts, side="right")
     end = int(stops[-1]) if stops.size else 0
-    array = np.frombuffer(data, np.uint8)
-    is_short = (stops - starts <= 2) & _is_line_end(array, starts) & _is_line_end(array, stops - 1)
-    kept = ~(is_short | (stops == starts))
+    first = np.frombuffer(data, np.uint8)[starts]
+    kept = (first != ord("\n")) & (first != ord("\r"))  # a row that starts with a line end is blank
     places = RowPlaces(starts[kept], stops[kept], lines[kept])
     if end == len(data):
         return places
@@ -441,27 +441,8 @@ def _row_ends(data: bytes, delimiter: str) -> Places:
     quotes = _find_quotes(data, delimiter)
     if quotes is None:
         return np.fromiter(_walk_rows(data, delimiter), np.int64)
-    ends = _find_line_ends(data)
+    ends = find_line_ends(data)
     return ends[np.searchsorted(quotes, ends) % 2 == 0] if quotes.size else ends
-
-
-def _is_line_end(array: npt.NDArray[np.uint8], places: Places) -> npt.NDArray[np.bool_]:
-    if not array.size:
-        return np.zeros(places.shape, np.bool_)
-    found = array[np.minimum(places, array.size - 1)]
-    is_end: npt.NDArray[np.bool_] = (found == ord("\n")) | (found == ord("\r"))
-    return is_end
-
-
-def _find_line_ends(data: bytes) -> Places:
-    r"""The places after each line end: ``\n``, ``\r\n``, or ``\r`` alone."""
-    array = np.frombuffer(data, np.uint8)
-    is_end = array == ord("\n")
-    if b"\r" in data:
-        alone = array == ord("\r")
-        alone[:-1] &= ~is_end[1:]
-        is_end |= alone
-    return np.flatnonzero(is_end).astype(np.int64, copy=False) + 1
 
 
 def _find_quotes(data: bytes, delimiter: str) -> Places | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -131,30 +130,9 @@ def _open_archives(
             hint="Extract them, then add the folder.",
             details={"location": files.location, "archives": list(archives[:100])},
         )
-    inside = extract(replace(files, skipped=_skip_others(files, [*archives, *metadata])), archives)
-    if metadata:
-        inside = _copy_beside(files, metadata, inside)
+    inside = extract(replace(files, skipped=_skip_others(files, [*archives, *metadata])), archives, beside=metadata)
     source = _open(_without_common_folder(inside), options, is_extracted=True)
     return replace(source, summary=f"{counted(len(archives), 'archive')}: {source.summary}")
-
-
-def _copy_beside(files: Files, names: Sequence[str], inside: Files) -> Files:
-    """Copy the metadata files ``names`` to the extracted files ``inside``, which they describe."""
-    sizes = dict(zip(inside.names, inside.sizes, strict=True))
-    for name in names:
-        if name in sizes:
-            raise SourceError(
-                f"{name} is both next to the archive and inside it",
-                hint="Remove one of them, or extract the archive, then add the folder.",
-                details={"file": name},
-            )
-        path = root_of(inside.store) / name
-        with storage_errors("write", str(path)):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(root_of(files.store) / name, path)
-        sizes[name] = path.stat().st_size
-    ordered = sorted(sizes)
-    return replace(inside, names=ordered, sizes=[sizes[name] for name in ordered])
 
 
 def _open_kind(kind: str, files: Files, names: Sequence[str], options: AddOptions) -> Source:

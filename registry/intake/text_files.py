@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from registry.errors import SourceError, StorageError, spell
 from registry.shards.arrow_values import import_pyarrow
@@ -386,9 +387,15 @@ def count_newlines(data: bytes) -> int:
     >>> count_newlines(b"a\r\nb\rc\n")
     3
     """
+    return find_line_ends(data).size
+
+
+def find_line_ends(data: bytes) -> npt.NDArray[np.int64]:
+    """The places after each line end, as ``count_newlines`` counts them."""
     array = np.frombuffer(data, np.uint8)  # bytes.count is slow for a byte that occurs often
-    count = int(np.count_nonzero(array == ord("\n")))
+    is_end = array == ord("\n")
     if b"\r" in data:
-        is_return = array == ord("\r")
-        count += int(np.count_nonzero(is_return)) - int(np.count_nonzero(is_return[:-1] & (array[1:] == ord("\n"))))
-    return count
+        alone = array == ord("\r")
+        alone[:-1] &= ~is_end[1:]
+        is_end |= alone
+    return np.flatnonzero(is_end).astype(np.int64, copy=False) + 1
