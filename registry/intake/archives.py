@@ -104,10 +104,9 @@ def extract(files: Files, names: Sequence[str], *, beside: Sequence[str] = ()) -
         with storage_errors("write", str(path)):
             path.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(root_of(files.store) / name, path)
-    inside = list_folder(root, files.location)
-    return replace(
-        files, store=target, names=inside.names, sizes=inside.sizes, skipped=(*files.skipped, *inside.skipped)
-    )
+    listed = list_folder(root, files.location)
+    skipped = (*files.skipped, *listed.skipped)
+    return replace(files, store=target, names=listed.names, sizes=listed.sizes, skipped=skipped)
 
 
 def open_tar(file: IO[bytes], location: str) -> tarfile.TarFile:

@@ -96,7 +96,7 @@ def _open_iterable(dataset: Any) -> Source:
             ) from error
 
     noun = "Hugging Face IterableDataset"
-    first = next(tables(1), None)
+    first: Any = next(tables(1), None)
     require_rows(noun, first is not None and first.num_rows)
     batch_size = max(1, min(FIRST_ROWS, MAX_BYTES // max(first.nbytes, 1)))
     return object_source(

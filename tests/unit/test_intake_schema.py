@@ -645,3 +645,11 @@ def test_a_float64_that_is_stored_as_float32_must_fit() -> None:
     assert list(map(str, schema.convert("a", rows_of(block)).bad)) == [
         "a:2, column 'x': element 1: expected float32, found 1e+300"
     ]
+
+
+def test_infinity_is_no_integer() -> None:
+    values = {"x": pa.array([1.0, -np.inf, np.inf], pa.float16())}
+    schema = infer(("a.parquet", 1, values), wishes={"x": "int32"})
+    rows = schema.convert("a.parquet", rows_of(("a.parquet", 1, values)))
+    assert rows.table.to_pydict() == {"x": [1]}
+    assert [bad.reason for bad in rows.bad] == ["expected int32, found -inf", "expected int32, found inf"]
