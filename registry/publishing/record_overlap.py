@@ -20,6 +20,7 @@ from registry.errors import FeatureNotFoundError
 from registry.features import FeaturesDict
 from registry.features.containers import columns_of
 from registry.features.content import content_path
+from registry.features.dtypes import is_bfloat16
 from registry.model import Advance
 from registry.publishing.alignment import Digests, Indices
 from registry.publishing.fingerprint import RecordHasher, RecordRun, StoredSplits, call_on_runs
@@ -179,11 +180,12 @@ def _hasher_of(stored: StoredSplits, column: str) -> RecordHasher:
     (first, *more) = inner.values()
     dtype = first.leaf.dtype
     is_number = not more and not first.lengths and first.leaf.shape == () and isinstance(dtype, np.dtype)
+    is_float = is_number and (np.issubdtype(dtype, np.floating) or is_bfloat16(dtype))
     return RecordHasher(
         replace(stored, features=features),
         tuple(sorted(inner)),
         is_optional=all(leaf.may_be_absent for leaf in inner.values()),
-        scalar=dtype if is_number and np.issubdtype(dtype, np.floating) else None,
+        scalar=dtype if is_float else None,
     )
 
 

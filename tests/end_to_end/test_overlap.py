@@ -15,7 +15,7 @@ from PIL import Image as Pillow
 
 import registry
 from registry.errors import FeatureNotFoundError, UsageError
-from registry.features import FeaturesDict, Image, Sequence, Text
+from registry.features import FeaturesDict, Image, Sequence, Tensor, Text
 from registry.publishing.record_overlap import record_marks
 from registry.tfrecord import frame_records
 
@@ -59,6 +59,23 @@ def test_the_same_patient_is_found_in_two_splits(catalog: registry.Catalog, proc
         assert shared(found) == [(1, 2, 1)], column
         assert [one.num_missing for one in found.slices] == [1, 2]
         assert [one.num_repeated for one in found.slices] == [1, 0]
+
+
+def test_nan_in_bfloat16_equals_nothing(catalog: registry.Catalog) -> None:
+    class Scores(registry.DatasetBuilder):
+        VERSION = "1.0.0"
+
+        def features(self) -> FeaturesDict:
+            return FeaturesDict({"score": Tensor(shape=(), dtype="bfloat16", encoding="bytes")})
+
+        def splits(self) -> Any:
+            values = {"train": [1.5, math.nan, 2], "test": [math.nan, 1.5]}
+            return {split: [(at, {"score": each}) for at, each in enumerate(these)] for split, these in values.items()}
+
+    catalog.build(Scores, processes=1)
+    found = catalog.dataset("scores").overlap(["train", "test"], column="score")
+    assert shared(found) == [(1, 1, 1)]
+    assert [one.num_missing for one in found.slices] == [1, 1]
 
 
 def test_nested_features_sequences_labels_and_images_are_compared_as_wholes(
