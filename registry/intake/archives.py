@@ -97,7 +97,7 @@ def extract(files: Files, names: Sequence[str], *, beside: Sequence[str] = ()) -
         path = root / name
         if os.path.lexists(path):
             raise SourceError(
-                f"{name} is beside the archive and inside it",
+                f"{name} is both next to the archive and inside it",
                 hint="Remove one of them, or extract the archive, then add the folder.",
                 details={"file": name},
             )
