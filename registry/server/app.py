@@ -1,8 +1,8 @@
 """The application that serves pages: it checks each request, answers with HTML, JSON or media, and sets every header.
 
-Only requests whose address begins with the secret, and that name this host, get an answer: no other user of the machine
-knows the secret, and a page of another web site that guesses the port is refused by its ``Host``, its ``Origin`` or
-what the browser says about it (``Sec-Fetch-Site``).
+Only requests whose address begins with the secret, and that name this host, are answered: other users of the machine do
+not know the secret, and a page of another web site that guesses the port is refused by its ``Host``, its ``Origin`` or
+its ``Sec-Fetch-Site``.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Entry:
         path: the address of the page below the root, as it was sent.
         visit: the catalog and the visitor, without an address.
         hosts: the hosts whose pages may send forms.
-        headers: of the answer, instead of others.
+        headers: headers of the answer, which replace the default ones.
     """
 
     path: str
@@ -76,9 +76,9 @@ def make_app(catalog: Catalog, *, secret: str, hosts: Collection[str], invitatio
     Args:
         catalog: the catalog; threads share it.
         secret: the first segment of every address.
-        hosts: the values of ``Host`` that are answered, such as ``127.0.0.1:8000``.
-        invitation: a first segment that leads to the secret once. A browser is started with it, because other users of
-            the machine see the arguments of programs.
+        hosts: the accepted values of ``Host``, such as ``127.0.0.1:8000``.
+        invitation: a first segment that redirects to the secret once. The browser is started with it, because other
+            users of the machine can see the arguments of programs.
 
     Raises:
         MissingExtraError: Starlette or Jinja is not installed (extra ``server``).
@@ -98,7 +98,7 @@ def make_app(catalog: Catalog, *, secret: str, hosts: Collection[str], invitatio
         first, _, path = address_of(request).partition("/")
         if invitation is not None and _equal(first, invitation):
             if (target := next(invitations, None)) is None:
-                return refuse("This address was used. Open the one that registry browse printed.", 410)
+                return refuse("This address was already used. Open the address that registry browse printed.", 410)
             return refuse("See the pages.", 303, Location=f"/{target}/{path}")
         if not _equal(first, secret):
             return refuse("The address lacks the secret that registry browse printed.", 404)
@@ -117,7 +117,7 @@ def make_app(catalog: Catalog, *, secret: str, hosts: Collection[str], invitatio
 def respond_with_pages(
     enter: Callable[[Request], Entry | Response],
 ) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-    """What answers requests with pages. ``enter`` checks each one, in a thread, and may answer it otherwise."""
+    """The endpoint that serves pages. ``enter`` checks each request in a thread, and may answer it itself."""
     from starlette.concurrency import run_in_threadpool
     from starlette.responses import Response
 
@@ -175,7 +175,7 @@ async def read_form(
     if form is None:
         return refuse("This page takes no such form, or the form is too long.", 405, Allow="GET, HEAD")
     if seal and not _equal(form.pop("seal", ""), seal):
-        return refuse("This button is of a page before you signed in. Load the page again.", 403)
+        return refuse("This page was loaded before you signed in. Load it again.", 403)
     return form
 
 
@@ -184,8 +184,8 @@ def _report(entry: Entry, error: Exception) -> _Answer:
     incident = secrets.token_hex(4)
     _logger.error("incident %s: %s", incident, _traceback(error))
     fault = RegistryError(
-        f"The registry could not make this page. Incident {incident}.",
-        hint="The program that serves the pages has written the cause to its standard error.",
+        f"The registry could not create this page. Incident {incident}.",
+        hint="The server logged the cause to its standard error.",
         details={"http_status": 500},
     )
     visit = replace(entry.visit, path=tuple(entry.path.removesuffix("/").split("/")))
@@ -208,7 +208,7 @@ def _foreign(headers: Mapping[str, str], hosts: Collection[str]) -> str | None:
     if headers.get("host", "") not in hosts or not senders:
         return "This host is not served."
     if not senders <= {"none", "same-origin"}:
-        return "Another web site led here, which is refused. To see the page, paste its address into a new tab."
+        return "Links from other web sites are refused. To see the page, paste its address into a new tab."
     return None
 
 
@@ -260,9 +260,9 @@ def _answer(request: Request, entry: Entry, form: Mapping[str, str]) -> _Answer:
     text = ""
     try:
         if any("\0" in value for value in (*segments, *values, *values.values())):
-            raise UsageError("the address is not text in UTF-8")
+            raise UsageError("the address is not UTF-8 text")
         if "" in segments:
-            raise NotFoundError("there is no page with an empty name")
+            raise NotFoundError("no page has an empty name")
         if request.method == "POST" and not _takes_form(entry.path):
             act(visit)
             return b"", 303, {"Location": here}
@@ -296,7 +296,7 @@ def _static(segments: list[str]) -> _Answer:
 def _media(media: Media, wanted_range: str) -> _Answer:
     """Media are foreign: a browser shows pictures, sounds and videos, and offers anything else as a download.
 
-    Browsers ask for ranges of sounds and videos when somebody moves in them; Safari plays nothing without.
+    Browsers request ranges of sounds and videos for seeking; Safari does not play anything without ranges.
     """
     content, status = media.content, 200
     headers: dict[str, Any] = {"Content-Security-Policy": _MEDIA_POLICY, "Cache-Control": _FOR_EVER}

@@ -21,15 +21,15 @@ def serve_pages(
 ) -> None:
     """Serve the pages of a catalog on the loopback interface until Ctrl-C or SIGTERM.
 
-    A page that is being made is finished first; a second signal ends the process at once.
+    Pages in progress are finished first; a second signal ends the process at once.
 
     Args:
         catalog: the catalog.
-        path: the address of the page to begin at, below the root.
-        port: the port; 0 is a free one.
-        opens: whether to open the browser. Nothing happens if there is none.
-        ready: called with the URL of the first page as soon as it is served. The URL has a secret: whoever has it can
-            read what the caller can read.
+        path: the address of the first page, below the root.
+        port: the port; 0 chooses a free one.
+        opens: whether to open the browser, if there is one.
+        ready: called with the URL of the first page as soon as it is served. The URL contains a secret that lets
+            anybody read what the caller can read.
 
     Raises:
         MissingExtraError: Starlette, uvicorn or Jinja is not installed (extra ``server``).
@@ -72,13 +72,13 @@ def serve_pages(
 
 
 def listen(port: int, host: str = "127.0.0.1", *, hint: str | None = None) -> socket.socket:
-    """A socket that listens at a port or at a free one (0), by default on the loopback interface.
+    """A socket that listens on a port, or on a free one (0), by default on the loopback interface.
 
-    Its connections send at once. Otherwise the body of an answer waits behind its head for 40 ms, until the browser has
-    acknowledged the head: asyncio sees to that for sockets of its own only.
+    Its connections send without delay. Otherwise the body of an answer would wait 40 ms, until the browser acknowledges
+    the head: asyncio sets this option only for its own sockets.
 
     Raises:
-        ConflictError: the port is in use or reserved for the system, or ``host`` is not one of this machine.
+        ConflictError: the port is in use or reserved for the system, or ``host`` is not an address of this machine.
     """
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -88,7 +88,7 @@ def listen(port: int, host: str = "127.0.0.1", *, hint: str | None = None) -> so
         reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
         raise ConflictError(
             f"{place} cannot be used: {str(reason).lower()}",
-            hint=hint or "Choose another port, or leave it out to get a free one: registry browse",
+            hint=hint or "Choose another port, or leave out --port to get a free one: registry browse",
         ) from error
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener

@@ -1,4 +1,4 @@
-"""Compresses answers with zstd, or with gzip for clients that do not take that. Stored files are sent as they are."""
+"""Compresses answers with zstd, or with gzip for clients that do not accept zstd. Stored files are sent unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ZSTD_LEVEL: Final = 3
 
 
 def make_compression(app: ASGIApp) -> ASGIApp:
-    """``app``, whose answers are compressed as ``Accept-Encoding`` says (RFC 9110, 12.5.3)."""
+    """``app``, with answers compressed according to ``Accept-Encoding`` (RFC 9110, 12.5.3)."""
     from starlette.middleware.gzip import GZipResponder, IdentityResponder
 
     if sys.version_info >= (3, 14):
@@ -60,7 +60,7 @@ def make_compression(app: ASGIApp) -> ASGIApp:
 
 
 def choose_coding(accepted: str) -> str:
-    """The coding of an answer to a client with this ``Accept-Encoding``; "" if it takes neither.
+    """The coding of an answer to a client with this ``Accept-Encoding``, or "" if it accepts neither.
 
     >>> choose_coding("gzip, zstd"), choose_coding("gzip, zstd;q=0.5"), choose_coding("br")
     ('zstd', 'gzip', '')

@@ -1,4 +1,4 @@
-"""The settings of ``registry serve``: from its options, variables of the environment and a YAML file, in that order."""
+"""The settings of ``registry serve``: from its options, environment variables and a YAML file, in that order."""
 
 from __future__ import annotations
 
@@ -37,35 +37,35 @@ def _number(default: int, least: int, most: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceConfig:
-    """How a service runs. Limits are those of one worker.
+    """The settings of a service. Limits apply to each worker.
 
     Attributes:
-        catalog: path or URL of the database; None is the default catalog.
-        data_dir: path or URL of the data directory, which a catalog that records none records at the start; None is the
-            one that the catalog records.
-        public_url: where clients reach the service, if a proxy is in front of it.
-        host, port: where it listens; port 0 is a free one.
-        workers: how many processes answer.
-        anonymous_reads: whether those without a token may read every dataset.
+        catalog: path or URL of the database. None means the default catalog.
+        data_dir: path or URL of the data directory, which the service records at startup if the catalog records none.
+            None means the one that the catalog records.
+        public_url: the URL of the service for clients, if it is behind a proxy.
+        host, port: the address to listen on; port 0 chooses a free port.
+        workers: the number of worker processes.
+        anonymous_reads: whether clients without a token may read every dataset.
         signed_reads: whether readers get signed URLs of an object store, for which they need no rights of their own.
-        signed_writes: whether publishers get such URLs, too, also for files that they send; see docs/service.md.
-        trusted_proxies: addresses or networks whose ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are believed.
-        metrics_token: a secret that may read ``/metrics``, as the token of an admin may.
-        session_key: a secret that signs the sessions of the pages; None is a new one whenever the service starts.
-            Services on several machines that answer at one URL need the same.
-        issuers: whose ID tokens are accepted, with which people and programs sign in; see docs/sign-in.md.
-        clients: what clients of the team take as defaults, which everybody can read; see ``CLIENT_SETTINGS``.
-        mcp: whether agents get tools that read, at ``/mcp``.
-        webhook_key: a secret that signs the messages of webhooks; with a second one, they have both signatures, so that
-            receivers can change theirs. Without one, no webhook is delivered.
-        webhook_hosts: addresses or networks that are not public and may get messages of webhooks; or localhost.
-        requests_per_minute: of one token, except for files; 0 does not limit them.
-        failed_logins_per_minute: from one address; 0 does not limit them.
-        in_flight: requests that are answered at a time; others get status 503.
-        body_bytes: the longest body of a call: a version with a million shards has about 120 MB as JSON.
-        body_seconds: how long a client may be slow with the body of a request.
-        free_bytes: how much of the disk of the data directory files of publishers leave free.
-        stop_seconds: how long requests in flight may take after SIGTERM.
+        signed_writes: whether publishers get signed URLs as well, including for uploads; see docs/service.md.
+        trusted_proxies: addresses or networks whose ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are trusted.
+        metrics_token: a secret that may read ``/metrics``, like an admin token.
+        session_key: a secret that signs the sessions of the pages. None generates one at each start. Services on
+            several machines behind one URL need the same key.
+        issuers: the issuers of ID tokens with which people and programs sign in; see docs/sign-in.md.
+        clients: defaults for clients of the team, which everybody can read; see ``CLIENT_SETTINGS``.
+        mcp: whether agents get read-only tools, at ``/mcp``.
+        webhook_key: a secret that signs the messages of webhooks. With a second key, messages have both signatures, so
+            that receivers can change their secret. Without a key, no webhook is delivered.
+        webhook_hosts: addresses or networks that are not public and may receive messages of webhooks; or localhost.
+        requests_per_minute: the limit for each token, except for files; 0 means no limit.
+        failed_logins_per_minute: the limit for each address; 0 means no limit.
+        in_flight: the maximum number of concurrent requests; others get status 503.
+        body_bytes: the maximum size of the body of a call: a version with a million shards has about 120 MB as JSON.
+        body_seconds: the maximum time that a client may take for the body of a request.
+        free_bytes: how much of the disk of the data directory uploads must leave free.
+        stop_seconds: the maximum time of requests in flight after SIGTERM.
 
     Raises:
         UsageError: a value has the wrong type, or is out of range.
@@ -101,7 +101,7 @@ class ServiceConfig:
             _check(name, getattr(self, name), name)
         if self.issuers and self.public_url is None:  # a client may say any other URL, in the header Host
             raise UsageError(
-                "with issuers, the setting public_url is needed: ID tokens are for the service at this URL",
+                "the setting issuers needs the setting public_url, because ID tokens are bound to that URL",
                 hint="public_url: https://catalog.example/",
                 details={"name": "public_url"},
             )
@@ -112,15 +112,15 @@ _KINDS: Final = typing.get_type_hints(ServiceConfig)
 
 
 def load_config(path: str | os.PathLike[str] | None = None, **options: Any) -> ServiceConfig:
-    """The settings: an option that is not None, else the variable, else what the file says, else the default.
+    """Load the settings: an option that is not None, else the variable, else the value in the file, else the default.
 
     Args:
-        path: the YAML file; None is the one of ``$REGISTRY_SERVE_CONFIG``, if it is set.
+        path: the YAML file. None means ``$REGISTRY_SERVE_CONFIG``, if it is set.
         options: settings by name.
 
     Raises:
-        UsageError: the file cannot be read, a setting is unknown, or its value is not usable. The message names the
-            file and the line, or the variable. A secret is not repeated.
+        UsageError: the file cannot be read, a setting is unknown, or its value is invalid. The message names the file
+            and the line, or the variable, but never repeats a secret.
     """
     path = path or read_variable(CONFIG_VARIABLE) or None
     values = {} if path is None else dict(_of_file(os.fspath(path)))
@@ -129,7 +129,7 @@ def load_config(path: str | os.PathLike[str] | None = None, **options: Any) -> S
 
 
 def source_of(name: str, path: str | os.PathLike[str] | None, option: Any) -> str:
-    """Where ``load_config`` took a setting from: its option, its variable, the file, or nothing (``""``)."""
+    """The source of a setting: its option, its variable, the file, or ``""`` for the default."""
     path = path or read_variable(CONFIG_VARIABLE) or None
     if option is not None:
         return f"--{name.replace('_', '-')}"
@@ -268,7 +268,7 @@ def _unknown(name: str, place: str, names: list[str]) -> UsageError:
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"Did you mean {near[0]}? " if near else ""
     return UsageError(
-        f"{place}: there is no such setting",
+        f"{place}: unknown setting",
         hint=f"{hint}The settings are: {', '.join(names)}.",
         details={"name": name},
     )

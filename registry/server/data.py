@@ -1,15 +1,16 @@
-"""Serves the files of a data directory that is a folder of this server, and takes those of publishers.
+"""Serves the files of a data directory that is a folder of this server, and accepts files of publishers.
 
-    GET   path  ->  the catalog: a version whose location is a prefix of it  ->  may they see it?  ->  a range
+    GET   path  ->  the catalog: a version whose location is a prefix of it  ->  is it covered?  ->  a range
     PUT   path  ->  the catalog: a reservation of the place by this publisher  ->  its bytes, hashed as they arrive
     publish     ->  size and sha256 of every file are compared with the row  ->  one transaction
 
-The catalog decides, and no listing: only files in the folder of a published version exist, and for a publisher those in
-a place that it has reserved. A client names no path and no URL of the server, and ``LocalStore`` follows no link that
-leads out of the data directory. A publisher that dies leaves a reservation, by which ``registry gc`` finds its files.
+The catalog decides which files exist, not a listing: only files in the folder of a published version and, for a
+publisher, files in a place that it has reserved. A client never names a path or URL of the server, and ``LocalStore``
+follows no link that leads out of the data directory. A publisher that dies leaves a reservation, by which
+``registry gc`` finds its files.
 
-Of a data directory in a bucket, the service signs URLs for ranges and for whole files (``signed_writes``). Then the
-bytes pass between the client and the bucket.
+For a data directory in a bucket, the service signs URLs for ranges and for whole files (``signed_writes``), so that
+the bytes pass directly between the client and the bucket.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class DataAnswer:
 
 
 class ServedData:
-    """A data directory, as the server has it. Threads share it.
+    """A data directory of the server. Threads share it.
 
     Attributes:
         store: the data directory.
@@ -137,11 +138,10 @@ class ServedData:
             store: the data directory.
             own: its record in the catalog.
             service: the URL at which clients reach the service; it ends with a slash.
-            signs: whether readers get URLs in an object store that the service signs, so that they need no rights of
-                their own there.
-            signs_writes: whether publishers get such URLs, too, also for files that they send.
-            most_bytes: the size of the largest file that publishers may send.
-            free_bytes: how much of the disk of a folder their files leave free.
+            signs: whether readers get signed URLs in an object store, so that they need no rights of their own there.
+            signs_writes: whether publishers get signed URLs as well, including for uploads.
+            most_bytes: the maximum size of a file that publishers may send.
+            free_bytes: how much of the disk uploads must leave free.
 
         Raises:
             UsageError, MissingExtraError: see ``SignedWrites``.
@@ -171,11 +171,11 @@ class ServedData:
         Args:
             catalog: the catalog as the client may see it.
             path: below the data directory.
-            headers: of the request; ``Range``, ``If-Range`` and ``If-None-Match`` count.
+            headers: the headers of the request; ``Range``, ``If-Range`` and ``If-None-Match`` are used.
             is_head: whether the answer has no body.
 
         Raises:
-            NotStoredError: there is no such file of a version that the token covers.
+            NotStoredError: no version that the token covers has such a file.
             StorageError: the file cannot be read.
         """
         folder, name, version = self._find(catalog, path, is_head=is_head)
@@ -224,8 +224,8 @@ class ServedData:
         """The place that a path is below, which the publisher has reserved, and the rest of the path.
 
         Raises:
-            CatalogPermissionError: the token is that of a reader.
-            ReservationLostError: it has not reserved the place, or the name does not name a file.
+            CatalogPermissionError: the token has the role reader.
+            ReservationLostError: the publisher has not reserved the place, or the path does not name a file.
         """
         catalog.require_role(CALLS["reservations.require"])
         for reservation in catalog.reservations.list():  # a token sees those of the datasets that it covers
@@ -264,14 +264,14 @@ class ServedData:
         Args:
             catalog: the catalog as the client may change it.
             path: below the data directory.
-            headers: of the request.
+            headers: the headers of the request.
 
         Raises:
-            CatalogPermissionError: the token is that of a reader.
+            CatalogPermissionError: the token has the role reader.
             ReservationLostError: the publisher has not reserved the place, or another one has published it meanwhile.
             UsageError: a header is missing or invalid, or the file is too large.
             AlreadyStoredError: the name has another file.
-            StorageError: other bytes arrived, the file cannot be written, or the disk is almost full.
+            StorageError: the received bytes differ, the file cannot be written, or the disk is almost full.
         """
         sha256, num_bytes = _promised(headers, self._most_bytes)
         name, is_reserved = self._writable(catalog, path, sha256)
@@ -325,7 +325,7 @@ class ServedData:
         upload_id: str = "",
         part: str = "",
     ) -> DataAnswer:
-        """Answer a POST, which asks for a URL by which a file can be sent past the service.
+        """Answer a POST, which requests a URL for sending a file directly to the bucket.
 
         The answer has its ``url``, or None if the file is to be sent by a PUT; its ``etag`` if it is there already; and
         the kind of the ``store``. ``SignedWrites.offer`` describes uploads in parts, and which kinds need an MD5.
@@ -352,9 +352,7 @@ class ServedData:
             and re.fullmatch("([1-9][0-9]{0,4})?", part)
             and (upload_id or not part)  # a URL of a part has no condition: it must not name an object
         ):
-            message = (
-                "num_bytes and part are numbers, sha256 has 64 digits, md5 has 32, and a part is of an upload to S3"
-            )
+            message = "num_bytes and part must be numbers, sha256 64 digits, md5 32, and parts need an upload to S3"
             raise UsageError(message, details={"path": path[:200]})
         self._writable(catalog, path, None if part else sha256)
         if self._signed is not None:
@@ -397,10 +395,10 @@ class ServedData:
             return name, False
 
     def remove(self, catalog: GuardedCatalog, path: str) -> DataAnswer:
-        """Answer a DELETE, by which a publisher takes back what no row names.
+        """Answer a DELETE, by which a publisher removes a file that no row names.
 
         Raises:
-            CatalogPermissionError: the token is that of a reader.
+            CatalogPermissionError: the token has the role reader.
             ReservationLostError: the publisher has not reserved the place, or a row names the file.
         """
         with _without_paths("remove", path):
@@ -472,7 +470,7 @@ class ServedData:
                     if present != files[name]:
                         raise ShardMismatchError(
                             f"{refusal}: {name}: {_difference(files[name], present)}",
-                            hint="Do the same again.",
+                            hint="Run the same command again.",
                             details={"file": name},
                         )
                 names = sorted(read)  # that takes long, and they may have been replaced meanwhile: compare their stamps
@@ -622,7 +620,7 @@ def _difference(expected: tuple[int, str], present: tuple[int, str] | None) -> s
 
 
 def _no_file(path: str) -> NotStoredError:
-    hint = "There is no such file of a version that this token covers."
+    hint = "No version that this token covers has such a file."
     return cannot("read", path[:200], os.strerror(errno.ENOENT), number=errno.ENOENT, hint=hint, kind=NotStoredError)
 
 
@@ -674,13 +672,11 @@ def _promised(headers: Mapping[str, str], most_bytes: int) -> tuple[str, int]:
     length = headers.get("content-length", "")
     if match is None or not re.fullmatch("[0-9]{1,18}", length):
         raise UsageError(
-            "a file is sent with its Content-Length and its sha256: Repr-Digest: sha-256=:...:",
-            hint="RFC 9530 describes the header.",
+            "a file needs the headers Content-Length and Repr-Digest: sha-256=:...:",
+            hint="RFC 9530 describes Repr-Digest.",
         )
     if int(length) > most_bytes:
-        raise UsageError(
-            f"the service takes files of at most {most_bytes:,} bytes, not of {int(length):,}", hint=_ADMIN
-        )
+        raise UsageError(f"the service accepts files of at most {most_bytes:,} bytes, not {int(length):,}", hint=_ADMIN)
     return base64.b64decode(match[1]).hex(), int(length)
 
 
@@ -688,7 +684,7 @@ def _receive(sha256: str, num_bytes: int, take: Callable[[bytes], object]) -> Ge
     """Take the bytes of a file that are sent to the generator.
 
     Raises:
-        UsageError: they are not what the request promised.
+        UsageError: they differ from what the headers announced.
     """
     digest, received = hashlib.sha256(), 0
     while (piece := (yield)) is not None:

@@ -1,8 +1,8 @@
-"""Answers ``events`` to those who wait for one: without a thread or a connection of the database while they wait.
+"""Answers calls of ``events`` that wait, without using a thread or a database connection while they wait.
 
     a request with ``wait``  ->  read  ->  nothing new  ->  ``EventWatch`` wakes it  ->  read again  ->  the answer
 
-A worker reads the number of the newest event twice a second while anybody waits, for all of them together.
+While any request waits, a worker reads the number of the newest event twice a second, for all of them together.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class EventWatch:
     """Knows the newest event while somebody waits for the next one. Only the thread of the event loop uses it."""
 
     def __init__(self, read_newest: Callable[[], Awaitable[int]]) -> None:
-        """``read_newest`` gives the id of the newest event; 0 if there is none."""
+        """``read_newest`` returns the id of the newest event, or 0 if the log is empty."""
         self._read_newest = read_newest
         self._newest = 0
         self._waiting = 0
@@ -53,7 +53,7 @@ class EventWatch:
         return not self._is_stopped
 
     def stop(self) -> None:
-        """Let everybody who waits have an answer at once: the service ends."""
+        """Answer all waiting requests at once, because the service ends."""
         self._is_stopped = True
         self._wake()
 
@@ -66,7 +66,7 @@ class EventWatch:
             try:
                 newest = await self._read_newest()
             except RegistryError as error:
-                _logger.warning("the catalog does not answer those who wait for events: %s", error)
+                _logger.warning("the catalog does not answer while requests wait for events: %s", error)
                 newest = self._newest
             if newest != self._newest:  # it is smaller after the catalog was exchanged
                 self._newest = newest

@@ -1,10 +1,4 @@
-"""``Gate``: what every request to a service passes, whatever its route: limits, its id, its log line, its headers.
-
-    request -> an id -> too many? too long? too slow? -> the route -> headers -> a line of the log, counts, an audit
-
-What becomes known about a request on its way is in an ``Exchange``, which ``current_exchange`` returns in every thread
-that works for the request. A route only has to raise: the gate answers an error with its problem document.
-"""
+"""``Gate``, through which every request to a service passes: limits, request ids, log lines, headers."""
 
 from __future__ import annotations
 
@@ -80,18 +74,18 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Exchange:
-    """A request, and what becomes known about it until it is answered.
+    """A request, and the facts about it that are collected until it is answered.
 
     Attributes:
-        id: names it in the log, in errors and in the header ``X-Request-Id``.
-        address: that of the client.
-        who: the token of who makes it, which may have been refused.
-        principal: who makes it, as far as an ID token says so that was refused; "" without one.
+        id: identifies it in the log, in errors and in the header ``X-Request-Id``.
+        address: the address of the client.
+        who: the token of the caller, which may have been refused.
+        principal: the caller according to a refused ID token, or "".
         error: the error that is the answer.
         status: the status of the answer; 0 before it is sent.
         buffered: bytes of its body that are in memory.
-        headers: more headers of the answer.
-        gate: what it passed; None outside of a service.
+        headers: additional headers of the answer.
+        gate: the gate; None outside of a service.
         call: its name in the log and the counts, if the route answers several; few names.
         is_transfer: whether it is about a file. Readers of records make many of them, so their rate is not limited.
     """
@@ -118,7 +112,7 @@ def current_exchange() -> Exchange:
 
 
 class Buckets:
-    """Counts events by key, and forgets ``quota`` of them in a minute, evenly. Threads share it.
+    """A rate limiter: counts events by key, and forgets ``quota`` of them per minute, evenly. Threads share it.
 
     >>> buckets = Buckets(2, clock=lambda: 0.0)
     >>> buckets.take("ann"), buckets.take("ann"), buckets.take("ann"), buckets.seconds("ann")
@@ -157,19 +151,19 @@ class Buckets:
 
 
 class Seats:
-    """Lets a fixed number of requests work at a time, and refuses others."""
+    """Limits the number of concurrent requests, and refuses others."""
 
     def __init__(self, number: int, reason: str) -> None:
-        """``reason`` is that of a refusal."""
+        """``reason`` is the message of a refusal."""
         self._left = max(number, 1)
         self._reason = reason
 
     @contextmanager
     def take(self) -> Iterator[None]:
-        """Have a seat in the block.
+        """Occupy a seat during the block.
 
         Raises:
-            CatalogUnavailableError: all of them are taken.
+            CatalogUnavailableError: all seats are taken.
         """
         if not self._left:
             raise _busy(self._reason)
@@ -199,7 +193,7 @@ class Gate:
         self._valid: dict[bytes, None] = {}
         self._buffered = 0
         # A quarter for those without a token, so that they block nobody else.
-        self._strangers = Seats(config.in_flight // 4, "the service is busy with requests of others without a token")
+        self._strangers = Seats(config.in_flight // 4, "the service is busy with other requests without a token")
         self.files = Seats(config.in_flight // 2, "the service is busy with files of other publishers")
         self._waiting = Counter[str]()
 
@@ -266,7 +260,7 @@ class Gate:
 
     @contextmanager
     def waiting(self, who: AccessToken) -> Iterator[None]:
-        """While a request only waits for an event, it is not one of those in flight.
+        """While a request only waits for an event, it does not count as in flight.
 
         Raises:
             CatalogUnavailableError: too many do so.
@@ -330,12 +324,12 @@ class Gate:
                 raise _busy("the service is busy")
             if {"content-length", "transfer-encoding"} <= headers.keys():  # a proxy may see another end of the body
                 sender.exchange.headers["Connection"] = "close"
-                raise _unusable(400, "a request has a Content-Length or chunks, and not both")
+                raise _unusable(400, "a request must not have both a Content-Length and chunks")
             names = [name for name, _ in scope["headers"]]
             if any(names.count(name) > 1 for name in _ONCE):  # a proxy may have read another one
-                raise _unusable(400, "a request has Authorization, Content-Encoding and Idempotency-Key at most once")
+                raise _unusable(400, "Authorization, Content-Encoding and Idempotency-Key must not be repeated")
             if headers.get("content-encoding", "identity").strip().lower() not in ("identity", ""):
-                raise _unusable(415, "the body of a request is sent without a content coding")
+                raise _unusable(415, "the body of a request must not have a content coding")
             await app(scope, body.receive, sender.send)
         except RegistryError as error:
             await sender.fail(error)
@@ -398,7 +392,7 @@ class _Body:
                 async with asyncio.timeout(self._left):
                     message = await self._receive()
         except TimeoutError:
-            raise _unusable(408, "the body of the request comes too slowly") from None
+            raise _unusable(408, "the body of the request arrives too slowly") from None
         if message["type"] == "http.disconnect":
             raise _unusable(400, "the request ended before its body")
         self.is_complete = not message.get("more_body", False)
@@ -487,7 +481,7 @@ def internal_error() -> RegistryError:
     """The error that a client gets for a fault of the service."""
     return RegistryError(
         f"the service failed. Request {current_exchange().id}.",
-        hint="The service has written the cause to its log. Ask its admin.",
+        hint="The service logged the cause. Ask its admin.",
     )
 
 
@@ -513,7 +507,7 @@ def _log(exchange: Exchange, call: str, seconds: float) -> None:
 
 
 def _network(address: str) -> str:
-    """The address by which failed logins are counted. Who has an IPv6 address usually has 2**64 of them."""
+    """The address by which failed logins are counted. An IPv6 client usually has 2**64 addresses."""
     try:
         parsed = ip_address(address)
     except ValueError:
@@ -526,7 +520,7 @@ def _unusable(status: int, reason: str) -> UsageError:
 
 
 def _too_long(most: int) -> UsageError:
-    return _unusable(413, f"the body of a call has at most {most:,} bytes")
+    return _unusable(413, f"the body of a call must not exceed {most:,} bytes")
 
 
 def _busy(reason: str) -> CatalogUnavailableError:

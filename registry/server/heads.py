@@ -48,7 +48,7 @@ class HeadLimits(H11Protocol):
         super().shutdown()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 (uvicorn passes it)
-        """Answer a request that is malformed; h11 knows which status says why."""
+        """Answer a malformed request, with the status that h11 suggests."""
         status = getattr(sys.exception(), "error_status_hint", _BAD_REQUEST)
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             reason = "the head of the request is too long" if status != _BAD_REQUEST else "this is not an HTTP request"

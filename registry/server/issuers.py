@@ -1,8 +1,8 @@
-"""The setting ``issuers`` of ``registry serve``: whose ID tokens are accepted, and which rights their claims give.
+"""The setting ``issuers`` of ``registry serve``: the accepted issuers of ID tokens, and the rights of their claims.
 
     claims of an ID token -> the first binding of its issuer whose claims are equal -> actor, role, datasets
 
-A binding that everybody satisfies who has an account at a public issuer is refused when the service starts.
+A binding that every account at a public issuer satisfies is refused when the service starts.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _OWNERS: Final[Mapping[str, frozenset[str]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """What the holders of ID tokens with some claims may do.
+    """The rights of holders of ID tokens with certain claims.
 
     Attributes:
         claims: each claim with its text, or with a pattern in which ``*`` means any characters. A claim that is a list
-            has to contain the text.
-        actor: the name of the actor, in which ``{claim}`` means the text of a claim.
-        role, datasets: as those of ``AccessToken``. Datasets need not exist yet.
+            must contain the text.
+        actor: the name of the actor, in which ``{claim}`` is replaced by the text of a claim.
+        role, datasets: see ``AccessToken``. Datasets need not exist yet.
     """
 
     claims: Mapping[str, str]
@@ -133,7 +133,7 @@ def read_issuers(content: Any, place: Place) -> tuple[Issuer, ...]:
             value = issuer.name if key == "name" else (issuer.url, issuer.audience)
             if value in seen:
                 path = join_key(join_key("issuers", number), key)
-                raise _unusable(path, place, f"another issuer has the same {meaning}", "Join the two.")
+                raise _unusable(path, place, f"another issuer has the same {meaning}", "Merge the two.")
             seen.add(value)
     return tuple(issuers)
 
@@ -158,8 +158,8 @@ def _binding(values: dict[str, Any], path: str, place: Place, issuer: str) -> Bi
         raise _unusable(
             f"{path}.claims",
             place,
-            "everybody who has an account at the issuer has such claims",
-            "Name a claim with a value that only those have who should get the rights.",
+            "every account at the issuer has such claims",
+            "Name a claim whose value only the intended accounts have.",
         )
     if owners is not None and not any(_names_owner(text) for name, text in selective.items() if name in owners):
         raise _unusable(
@@ -193,7 +193,7 @@ def _values_of(content: Any, path: str, place: Place, kind: type[Issuer | Bindin
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1)
             hint = f"Did you mean {near[0]}? " if near else ""
-            raise _unusable(inner, place, "there is no such setting", f"{hint}There are: {', '.join(names)}.")
+            raise _unusable(inner, place, "unknown setting", f"{hint}The settings are: {', '.join(names)}.")
         _check(name, value, inner, place)
     for part in fields(kind):
         if part.default is MISSING and part.name not in content:

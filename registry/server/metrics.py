@@ -1,7 +1,7 @@
 """Counts the requests of a service, for Prometheus: how many, how long, and how many are in flight.
 
-Each worker counts its own, and writes them to a file of a folder that all workers share. Whichever worker is asked adds
-them up. The file of a worker that died stays, so that no counter falls.
+Each worker counts its own requests, and writes the counts to a file in a folder that all workers share. The worker that
+answers ``/metrics`` adds them up. The file of a worker that died is kept, so that no counter decreases.
 """
 
 from __future__ import annotations

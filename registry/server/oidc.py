@@ -208,7 +208,7 @@ class IdTokens:
         """
         address = self._keys[issuer.url].document().get(name)
         if not is_secure_url(address, like=issuer.url):
-            raise issuer_fault(f"the issuer {issuer.name} names no {name}")
+            raise issuer_fault(f"the discovery document of the issuer {issuer.name} lacks {name}")
         return str(address)
 
     def describe(self) -> dict[str, Any]:
@@ -229,7 +229,7 @@ class IdTokens:
         """Raise UsageError unless a browser was led back to a program that signs in to this service."""
         match, path = _LOCAL.fullmatch(redirect_uri), local_path(self._url)
         if match is None or match[1] != path:
-            raise UsageError(f"redirect_uri is http://127.0.0.1:PORT/{path}", details={"argument": "redirect_uri"})
+            raise UsageError(f"redirect_uri must be http://127.0.0.1:PORT/{path}", details={"argument": "redirect_uri"})
 
     def redeem(self, issuer: Issuer, code: str, verifier: str, redirect_uri: str) -> str:
         """The ID token for a code with which an issuer led a browser back (RFC 6749, 4.1.3).
@@ -251,7 +251,7 @@ class IdTokens:
                 headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         status, answer, _ = fetch_json(address, form=form, headers=headers, like=issuer.url)
         if status != 200 or not isinstance(answer.get("id_token"), str):
-            raise _refusal(f"the issuer gives no ID token for the code: {answer.get('error', status)!r:.80}", issuer)
+            raise _refusal(f"the issuer issued no ID token for the code: {answer.get('error', status)!r:.80}", issuer)
         return str(answer["id_token"])
 
     def exchange(self, text: str, token_id: str, digest: str, *, nonce: str = "") -> AccessToken:
@@ -435,11 +435,13 @@ def _values_of(body: bytes) -> dict[str, str]:
     """
     values = load_json(body, "the body of the request")
     if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
-        raise UsageError("the body of the request is a JSON object of texts")
+        raise UsageError("the body of the request must be a JSON object of texts")
     if not values.keys() <= _FIELDS or not {"token_id", "digest"} <= values.keys():
-        raise UsageError("the request has token_id, digest, and id_token or code", hint="docs/sign-in.md has a sample.")
+        raise UsageError(
+            "the request needs token_id, digest, and id_token or code", hint="docs/sign-in.md has a sample."
+        )
     if ("id_token" in values) == ("code" in values):
-        raise UsageError("the request has either id_token or code")
+        raise UsageError("the request must have only one of id_token and code")
     return values
 
 
@@ -454,7 +456,7 @@ def _refusal(reason: str, issuer: Issuer | None = None) -> CatalogRefusedError:
     current_exchange().principal = "(an ID token)" if issuer is None else f"({issuer.name})"
     return CatalogRefusedError(
         f"the catalog refuses the ID token: {printable(reason)}",
-        hint="docs/sign-in.md says what is checked. An admin of the catalog knows the bindings.",
+        hint="docs/sign-in.md lists the checks. An admin of the catalog knows the bindings.",
         details={"reason": "id_token", "sqlstate": None},
     )
 

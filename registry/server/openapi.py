@@ -48,9 +48,9 @@ _BYTES: Final = {
 
 _ABOUT: Final = """\
 A catalog of datasets. Each call of the catalog protocol is a POST of its arguments as a JSON object; the answer is its
-result as JSON. A call that changes nothing is also a GET: its query has text as it is, other values as JSON, and no
-values that are null. A GET has an ETag. A call that changes something takes an `Idempotency-Key`, so that it can be
-sent again. Errors are problem documents (RFC 9457) with a stable `code`, a `hint` and `details`.
+result as JSON. A call that changes nothing is also available as a GET: its query has text unchanged, other values as
+JSON, and omits null values. A GET has an ETag. A call that changes something accepts an `Idempotency-Key`, so that it
+can be retried safely. Errors are problem documents (RFC 9457) with a stable `code`, a `hint` and `details`.
 
 A list of datasets or of versions comes in pages. If the `next` of a page is not null, it is the argument `after` or
 `below` of the request for the page that follows.
@@ -65,7 +65,7 @@ _PROBLEM: Final = {
         "title": {"type": "string"},
         "status": {"type": "integer"},
         "detail": {"type": "string", "description": "The message."},
-        "code": {"type": "string", "description": "Names the kind of the error, and never changes."},
+        "code": {"type": "string", "description": "The stable name of the kind of error."},
         "hint": {"type": ["string", "null"], "description": "What to do now."},
         "details": {"type": "object"},
         "request_id": {"type": "string"},
@@ -118,13 +118,13 @@ def _other_paths() -> dict[str, Any]:
         f"/{SIGN_IN_PATH}": {
             "get": _route(
                 "sign-in.issuers",
-                "Whose ID tokens are accepted.",
+                "The accepted issuers of ID tokens.",
                 _object({"issuers": issuers}, "issuers"),
                 is_open=True,
             ),
             "post": _route(
                 "sign-in.exchange",
-                "Exchange an ID token, or the code with which a browser came back, for an access token.",
+                "Exchange an ID token, or the code of a browser sign-in, for an access token.",
                 codec(AccessToken).schema,
                 body={"application/json": {"schema": _object(proof | token, *token)}},
                 is_open=True,
@@ -142,7 +142,7 @@ def _other_paths() -> dict[str, Any]:
             ),
             "put": _route(
                 "data.write",
-                "Write a file of a place that is reserved. Its Content-Length is needed.",
+                "Write a file in a reserved place. Requires Content-Length.",
                 {},
                 place,
                 digest,
@@ -152,7 +152,7 @@ def _other_paths() -> dict[str, Any]:
             ),
             "post": _route(
                 "data.offer",
-                "Ask for a URL by which a file can be sent to a bucket.",
+                "Request a URL for sending a file to a bucket.",
                 _object(offered, "url", "etag"),
                 place,
                 _parameter("num_bytes", count),
@@ -166,9 +166,11 @@ def _other_paths() -> dict[str, Any]:
             "get": _route("service.openapi", "This document.", {"type": "object"}, is_open=True)
         },
         f"/{INDEX_NAME}": {
-            "get": _route("service.index", "What a client needs to know.", {"type": "object"}, is_open=True)
+            "get": _route("service.index", "Facts about the service for clients.", {"type": "object"}, is_open=True)
         },
-        "/health": {"get": _route("service.health", "Whether the process runs.", {"type": "object"}, is_open=True)},
+        "/health": {
+            "get": _route("service.health", "Whether the process is running.", {"type": "object"}, is_open=True)
+        },
         "/ready": {"get": _route("service.ready", "Whether the catalog answers.", {"type": "object"}, is_open=True)},
         "/metrics": {
             "get": _route("service.metrics", "Counts for Prometheus; needs the role admin.", text, kind="text/plain")
@@ -227,7 +229,9 @@ def _path(call: Call) -> dict[str, Any]:
     }
     if call.policy.is_write:
         key = {"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "pattern": "^[ -~]{1,200}$"}}
-        post["parameters"] = [key | {"description": "The same for each attempt of a change, and for no other one."}]
+        post["parameters"] = [
+            key | {"description": "A key that is the same for all attempts of a change, and unique to it."}
+        ]
     if not call.is_get:
         return {"post": post}
     values = [_query_value(call, name) for name in call.sent]

@@ -57,7 +57,7 @@ def operation_routes(service: _Service, gate: Gate) -> list[Route]:
         if not gate.may_read_metrics(header):
             who = await run_in_threadpool(service.authenticate, header)
             if who.role is not Role.ADMIN:
-                raise CatalogPermissionError(f"{who.name} may not read the metrics: it needs the role admin")
+                raise CatalogPermissionError(f"{who.name} may not read the metrics, which requires the role admin")
         return Response(gate.metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
     return [Route(f"/{route.__name__}", route) for route in (health, ready, metrics)]
@@ -70,7 +70,7 @@ def refuse(request: Request, error: Any) -> Response:
     if call is not None and not call.is_get:
         current_exchange().headers["Allow"] = "POST"
     if error.status_code == _NOT_FOUND:
-        raise NotFoundError("there is nothing at this address", hint="site.json names the versions of the API.")
+        raise NotFoundError("there is nothing at this address", hint="site.json lists the versions of the API.")
     raise UsageError(str(error.detail).lower(), details={"http_status": error.status_code})
 
 

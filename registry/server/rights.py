@@ -120,7 +120,7 @@ class GuardedCatalog(CatalogWrapper):
             if self.who.covers_all or self._covers_text(str(error.details["dataset"])):
                 raise
             raise OtherSourceError(
-                "the name is that of a dataset with another source", hint=f"{_ASK}registry token create --help"
+                "the name belongs to a dataset with another source", hint=f"{_ASK}registry token create --help"
             ) from None
         finally:
             recorder.reset(before)
@@ -129,7 +129,7 @@ class GuardedCatalog(CatalogWrapper):
         """Raise CatalogPermissionError, which says ``why``, unless the role of the token allows the call."""
         least = role or call.policy.role
         if least == NOBODY or not self.who.role.includes(Role(least)):
-            reason = f"{why}it needs the role {least}, and this token has the role {self.who.role}"
+            reason = f"{why}this needs the role {least}, but the token has the role {self.who.role}"
             raise self._refusal(call, least, reason)
 
     def require(self, call: Call, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -192,7 +192,7 @@ class GuardedCatalog(CatalogWrapper):
         if isinstance(subject, int):  # the number of a split
             reference = self._catalog.shards.version_of(subject) if 0 < subject < 2**31 else None
             if reference is None or not self.who.covers(reference.name, reference.config):
-                raise SplitNotFoundError(f"there is no split {subject} that this token can read")
+                raise SplitNotFoundError(f"no split {subject} that this token can read")
             return
         every, meant = call.policy.configs == EVERY_CONFIG, [*datasets]
         if call.name == "rename":
@@ -227,9 +227,9 @@ class GuardedCatalog(CatalogWrapper):
         if details is not None:
             places += [details.unreserved, None if details.held is None else details.held[0].location]
             if details.origin is not None:
-                self._require_admin(call, "only an admin says who published a version elsewhere")
+                self._require_admin(call, "only an admin may state who published a version elsewhere")
             if details.data_dir is not None and data_dir is None and self._places is None:  # else it is the server's
-                self._require_admin(call, "only an admin sets the data directory")
+                self._require_admin(call, "only an admin may set the data directory")
         folders = [folder for name, config in datasets for folder in self._folders(name, config)]
         root = "" if data_dir is None else data_dir.place
         root = root if self._places is None else self._places.root
@@ -292,8 +292,8 @@ class GuardedCatalog(CatalogWrapper):
     def _unseen(self, name: str) -> DatasetNotFoundError:
         """The error for a dataset that does not exist, or that the token does not cover."""
         return DatasetNotFoundError(
-            f"there is no dataset {name!r:.210} that this token covers",
-            hint=f"It covers {', '.join(self.who.datasets)}. To see them: registry list",
+            f"no dataset {name!r:.210} that this token covers",
+            hint=f"The token covers {', '.join(self.who.datasets)}. To list these datasets: registry list",
             details={"name": name[:200]},
         )
 

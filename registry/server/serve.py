@@ -1,4 +1,4 @@
-"""``registry serve``: worker processes that answer for a catalog, and the process that watches over them.
+"""``registry serve``: worker processes that serve a catalog, and the process that supervises them.
 
 registry serve -> a socket -> workers, each with a catalog and an application; one that dies is replaced
 """
@@ -59,7 +59,7 @@ def serve(
     port_source: str = "",
     more_routes: RouteMaker | None = None,
 ) -> None:
-    """Answer for a catalog until Ctrl-C or SIGTERM. Requests in flight are answered first.
+    """Serve a catalog until Ctrl-C or SIGTERM. Requests in flight are answered first.
 
     Args:
         config: the settings.
@@ -80,8 +80,8 @@ def serve(
             import jwt  # noqa: F401
 
     config = replace(config, session_key=config.session_key or secrets.token_urlsafe(32))
-    hint = "Choose another one: registry serve --port 8081"
-    hint += f"\nThis one was given by {port_source}." if port_source else ""
+    hint = "Choose another port: registry serve --port 8081"
+    hint += f"\nThe port comes from {port_source}." if port_source else ""
     with (
         listen(config.port, config.host, hint=hint) as listener,
         TemporaryDirectory(prefix="registry-serve-") as folder,
@@ -110,7 +110,7 @@ def serve(
         ready(url)
         supervisor.run()
     if any(process.exitcode == _STARTUP_FAILURE for process in supervisor.processes):
-        raise CatalogUnavailableError("the workers of the service cannot start", hint="The lines above have the cause.")
+        raise CatalogUnavailableError("the workers of the service cannot start", hint="The lines above show the cause.")
 
 
 def make_settings(config: ServiceConfig, app: Any, **options: Any) -> uvicorn.Config:
@@ -159,7 +159,7 @@ def is_public(host: str) -> bool:
 
 
 def _make_worker(config: ServiceConfig, url: str, metrics_folder: Path, more_routes: RouteMaker | None) -> Starlette:
-    """The application of a worker, which ends if the process that watches over it was killed."""
+    """The application of a worker, which ends if its supervisor was killed."""
     parent = parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()

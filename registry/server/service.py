@@ -155,7 +155,7 @@ class Service:
             RegistryError: why it is refused.
         """
         if self.data is None or self.data.places(who) is None:
-            raise NotFoundError("this service has no files: see locations.data_dir")
+            raise NotFoundError("this service does not serve files: see locations.data_dir")
         catalog = self.guarded(who)
         match method:
             case "PUT":
@@ -185,7 +185,7 @@ class Service:
         """
         call, catalog = CALLS.get(name), self.guarded(who)
         if call is None:
-            raise NotFoundError(f"there is no call {name!r:.80}", hint="openapi.json lists the calls.")
+            raise NotFoundError(f"no call {name!r:.80}", hint="openapi.json lists the calls.")
         catalog.require_role(call)  # before its arguments are read
         args, kwargs = call.load(values, Reading(shards=catalog.shards))
         if name == "publish" and self.data is not None:
@@ -396,7 +396,7 @@ def _arguments(request: Request, body: bytes | None) -> dict[str, Any]:
         return {} if call is None else call.of_query(request.query_params.multi_items())
     values = load_json(body or b"{}", "the body of the call")
     if not isinstance(values, dict):
-        raise UsageError("the body of a call is a JSON object with its arguments")
+        raise UsageError("the body of a call must be a JSON object with its arguments")
     return values
 
 
@@ -415,7 +415,7 @@ def _cached(request: Request, body: bytes, headers: Mapping[str, str], *, is_fin
 def _not_by_get(name: str) -> UsageError:
     current_exchange().headers["Allow"] = "POST"
     details = {"call": name, "http_status": 405}
-    return UsageError(f"{name} is not answered to a GET", hint="Send it as a POST.", details=details)
+    return UsageError(f"{name} does not support GET", hint="Send it as a POST.", details=details)
 
 
 def _guarded(pieces: Iterator[bytes]) -> Iterator[bytes]:

@@ -204,7 +204,7 @@ class _Door:
         from starlette.responses import RedirectResponse, Response
 
         if path.rpartition("/")[2] == "index.json":
-            error = CatalogRefusedError("nobody has signed in", hint="Open the page in a browser, and sign in.")
+            error = CatalogRefusedError("you are not signed in", hint="Open the page in a browser, and sign in.")
             headers = {"Content-Type": "application/json", **_REFUSED}
             return Response(rendered_error(error, self._visit(url))[1], 401, headers)
         query = request.scope["query_string"].decode("latin-1")
@@ -295,7 +295,7 @@ class _Door:
             if self._sessions.target(issuer.name, way) is None or not hmac.compare_digest(
                 state.encode(), query.get("state", "").encode()
             ):
-                raise _not_signed_in("this sign-in was begun in another browser, or more than ten minutes ago")
+                raise _not_signed_in("this sign-in was started in another browser, or more than ten minutes ago")
             if query.get("iss", issuer.url) != issuer.url or "code" not in query:
                 raise _not_signed_in(f"{issuer.name} answered {printable(query.get('error', 'nothing'))[:80]!r}")
             self._service.enter(exchange, query["code"])

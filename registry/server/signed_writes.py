@@ -88,8 +88,8 @@ class SignedWrites:
         most_bytes = signer.most_bytes * (_MOST_PARTS if isinstance(signer, S3Signer) else 1)
         if num_bytes > (most_bytes if not part else signer.most_bytes):
             raise UsageError(
-                f"a bucket takes files of at most {most_bytes:,} bytes by a signed URL, not of {num_bytes:,}",
-                hint="Write the split into more shards.",
+                f"a bucket accepts files of at most {most_bytes:,} bytes by a signed URL, not {num_bytes:,}",
+                hint="Write the split with more shards.",
             )
         if isinstance(signer, S3Signer) and part:
             return {"url": signer.sign_part(path, upload_id, part, upload, seconds=SIGNED_SECONDS)}
@@ -184,6 +184,6 @@ def _unsafe(url: str, request: str, status: int) -> StorageError:
         url,
         f"the store answered {status} to {request}",
         number=errno.EACCES,
-        hint="Ask an admin of the service to leave out the setting signed_writes.",
+        hint="Ask an admin of the service to remove the setting signed_writes.",
         status=status,
     )

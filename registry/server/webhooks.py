@@ -123,7 +123,7 @@ class Deliverer:
                 if claim is None or not await self._deliver_page(claim):
                     return
         except Exception as error:  # noqa: BLE001 (the next look begins another turn)
-            _log(f"the events of the webhook {webhook_id} wait", error)
+            _log(f"the events of the webhook {webhook_id} are delayed", error)
 
     async def _deliver_page(self, claim: Claim) -> bool:
         """Deliver the events of a claim and settle it; whether all were delivered."""
@@ -181,7 +181,7 @@ class Deliverer:
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             raise Refused("its answer is not HTTP, or too long") from error
         if not 200 <= status < 300:
-            hint = ", and no redirect is followed" if 300 <= status < 400 else ""
+            hint = "; redirects are not followed" if 300 <= status < 400 else ""
             raise Refused(f"it answered with the status {status}{hint}", is_final=status == _GONE)
 
     async def _post(self, url: str, headers: dict[str, str], body: bytes) -> int:
@@ -221,7 +221,7 @@ class Deliverer:
             if not self._allowed.covers_address(scheme, host, port, address):
                 raise Refused(f"{host} has the address {address}, which is not public: see the setting webhook_hosts")
             if scheme != "https" and not _is_loopback(address):
-                raise Refused("it has no encryption: only https is sent to other machines")
+                raise Refused("it has no encryption: other machines must use https")
         for address in addresses:
             try:
                 return await asyncio.open_connection(

@@ -222,7 +222,7 @@ def test_an_unknown_token_is_named_with_the_nearest(catalog: CatalogBackend) -> 
     assert missing.value.hint == "Did you mean '3f9a5c0d71be'? There are: 3f9a5c0d71be."
     with pytest.raises(TokenNotFoundError) as missing:
         catalog.access.revoke_token("ann", actor="carol", dry_run=True)
-    assert missing.value.hint == "ann has the tokens 3f9a5c0d71be: name one of them."
+    assert missing.value.hint == "ann has the tokens 3f9a5c0d71be: name one of these ids."
 
 
 def test_a_read_only_catalog_authenticates(tmp_path: Path, sqlite_template: Path) -> None:

@@ -329,7 +329,7 @@ def test_only_rows_are_long(tmp_path: Path) -> None:
     files = {
         "line 1: the line is too long": [b'{"format":"registry.backup/1","x":[' + lists + b"]}\n"],
         "line 2: the line is too long": [head, b'{"end":{"rows":[' + lists + b"]}}\n"],
-        "line 1,002: it has more than 1,000 tables": [
+        "line 1,002: there are more than 1,000 tables": [
             head,
             *(b'{"table":"t%d","columns":[]}\n' % number for number in range(1001)),
         ],

@@ -171,7 +171,7 @@ def test_a_clock_that_jumps_while_a_file_is_open_stops_one_write(
             publish(catalog, "mnist:1.0.0")
         now = datetime.fromisoformat(caught.value.details["clock"])
         assert str(caught.value) == (
-            f"the clock of this machine was set {words} while this process ran: it says {now:%Y-%m-%d %H:%M:%S} UTC"
+            f"the clock of this machine was set {words} while this process ran: it shows {now:%Y-%m-%d %H:%M:%S} UTC"
         )
         assert caught.value.hint == ("Compare it with another clock: date -u. If it is right, run the command again.")
         assert list(logged(catalog)) == []

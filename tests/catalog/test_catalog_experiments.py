@@ -95,7 +95,7 @@ def test_a_name_means_one_flag_for_ever(catalog: CatalogBackend, catalog_url: st
     catalog.experiments.add("flag", ADDED, default=True, actor="ann")
     with pytest.raises(ConflictError) as caught:
         catalog.experiments.add("flag", "Something else.", default=True, actor="ann")
-    assert caught.value.message == f"flag exists already, on by default: {ADDED}"
+    assert caught.value.message == f"flag already exists, on by default: {ADDED}"
     assert caught.value.hint == "A name can be used for only one flag. Choose another name."
     with pytest.raises(ConflictError) as caught:
         catalog.experiments.add("flag", ADDED, actor="ann")

@@ -80,7 +80,7 @@ def test_a_larger_number_than_needed_is_noted(published: Cli, workspace: Path) -
     folder = prepare(workspace / "second", "3.0.0", {"train": animals(3000), "test": animals(5)}, shards=8)
     ran = published("publish", str(folder))
     assert ran.code == 0
-    assert ran.out.splitlines()[1] == "proved: the same content as animals:1.0.0: 1.0.1 would do"
+    assert ran.out.splitlines()[1] == "proved: the same content as animals:1.0.0: 1.0.1 would be enough"
     other = prepare(workspace / "third", "3.0.5", {"train": animals(3000), "test": animals(5)}, shards=2)
     assert published("publish", str(other), "--format", "json").json()["data"]["proof"] == (
         "the same records and features as animals:3.0.0: 3.0.1 would do"
@@ -123,7 +123,7 @@ def test_the_dry_run_of_an_allowed_number_says_what_would_do(published: Cli, wor
     ran = published("publish", "--dry-run", str(folder))
     assert ran.code == 0
     assert ran.out.splitlines()[-1] == (
-        "animals:1.1.0 may be published: the same records and features as animals:1.0.0: 1.0.1 would do"
+        "animals:1.1.0 may be published: the same records and features as animals:1.0.0: 1.0.1 would be enough"
     )
 
 

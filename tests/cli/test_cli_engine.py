@@ -27,7 +27,7 @@ ENVIRONMENT_HINT = (
         ("missing.json", "--runtime-env: missing.json cannot be read: No such file or directory"),
         ("list.json", "--runtime-env: list.json must contain an object with names, not list"),
         ("cut.json", "--runtime-env: cut.json is not JSON: Expecting value: line 1 column 9 (char 8)"),
-        ("binary.yaml", "--runtime-env: binary.yaml cannot be read: it is not text in UTF-8"),
+        ("binary.yaml", "--runtime-env: binary.yaml cannot be read: it is not UTF-8 text"),
         ("numbers.yaml", "--runtime-env: numbers.yaml must contain an object with names, not dict"),
         (
             "wrong.yml",

@@ -39,7 +39,7 @@ def test_a_token_is_created_listed_and_revoked(empty: Cli) -> None:
     missing = empty("token", "revoke", "ann")
     assert (missing.code, missing.err) == (
         3,
-        f"error: no token 'ann'\nhint: ann has the tokens {token_id}: name one of them.\n",
+        f"error: no token 'ann'\nhint: ann has the tokens {token_id}: name one of these ids.\n",
     )
 
 

@@ -147,7 +147,7 @@ def test_the_settings_of_a_file_are_used_and_checked(tmp_path: Path) -> None:
     assert (catalog.exists(), (tmp_path / "other.db").exists()) == (True, False)
     file.write_text("workers: 2\nprot: 80\n", encoding="utf-8")
     code, error = refused(catalog, "--config", str(file))
-    assert (code, error["message"]) == (2, f"{file}, line 2: prot: there is no such setting")
+    assert (code, error["message"]) == (2, f"{file}, line 2: prot: unknown setting")
     assert error["hint"].startswith("Did you mean port? The settings are: catalog, data_dir, ")
     code, error = refused(catalog, REGISTRY_SERVE_PORT="80a")
     assert (code, error["message"]) == (2, "REGISTRY_SERVE_PORT is '80a': expected a number from 0 to 65535")

@@ -230,7 +230,8 @@ def test_a_token_for_some_datasets_sees_only_those(
             messages.append(str(caught.value).replace(name, "NAME") + str(caught.value.hint))
         assert (
             messages
-            == ["there is no dataset 'NAME' that this token coversIt covers lab_*. To see them: registry list"] * 3
+            == ["no dataset 'NAME' that this token coversThe token covers lab_*. To list these datasets: registry list"]
+            * 3
         )
         with pytest.raises(CatalogPermissionError, match="covers only lab_"):
             catalog.lifecycle.deprecate("secret_numbers:1.0.0", reason="bad")
@@ -239,7 +240,7 @@ def test_a_token_for_some_datasets_sees_only_those(
     with registry.connect(server.url, data_dir=tmp_path / "data") as catalog:
         with pytest.raises(CatalogPermissionError) as refused:
             catalog.add(ROWS, "lab_less")
-        reason = "it needs the role publisher, and this token has the role reader"
+        reason = "this needs the role publisher, but the token has the role reader"
         assert str(refused.value) == f"eve may not publish: {reason}"
     assert behind.find("lab_more").published_by == "bob"
 
@@ -252,7 +253,7 @@ def test_a_data_directory_has_to_be_named_as_for_every_server(
         server.service.catalog = cast("SqlCatalog", other)
         with registry.connect(server.url) as catalog, pytest.raises(DataDirectoryMissingError):
             catalog.add(ROWS, "numbers")
-        refusal = pytest.raises(CatalogPermissionError, match="only an admin sets the data directory")
+        refusal = pytest.raises(CatalogPermissionError, match="only an admin may set the data directory")
         with registry.connect(server.url, data_dir=tmp_path / "data") as catalog, refusal:
             catalog.add(ROWS, "numbers")
 
@@ -327,7 +328,7 @@ def test_a_refusal_says_in_words_what_was_tried_and_which_token_may(
         with pytest.raises(CatalogPermissionError) as caught:
             catalog.lifecycle.drop("numbers:1.0.0", reason="wrong")
         assert str(caught.value) == (
-            "ann may not hide a version from every look-up: it needs the role admin, and this token has the role "
+            "ann may not hide a version from every look-up: this needs the role admin, but the token has the role "
             "publisher"
         )
         assert str(caught.value.hint) == (

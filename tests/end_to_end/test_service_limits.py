@@ -261,13 +261,13 @@ def test_refused_calls_of_known_tokens_are_noted_and_a_flood_is_cut(serve: Calla
     }
     reasons = {each.reason for each in refusals if each.principal == "bob"}
     assert reasons == {
-        "bob may not list access tokens: it needs the role admin, and this token has the role reader",
+        "bob may not list access tokens: this needs the role admin, but the token has the role reader",
     }
 
 
 def test_a_body_that_is_too_long_is_refused_before_and_while_it_comes(serve: Callable[..., LimitedServer]) -> None:
     server = serve(body_bytes=2**20)
-    too_long = (413, "the body of a call has at most 1,048,576 bytes")
+    too_long = (413, "the body of a call must not exceed 1,048,576 bytes")
     assert problem(server.ask("Content-Length: 1048577")) == too_long
     assert problem(server.ask(f"Content-Length: {10**18}")) == too_long
     with server.send("Transfer-Encoding: chunked") as connection:
@@ -312,7 +312,7 @@ def test_a_body_with_a_content_coding_is_refused(serve: Callable[..., LimitedSer
     bomb = zlib.compress(b" " * 2**20)
     for coding in ("gzip", "deflate", "br, identity"):
         refusal = server.ask(f"Content-Encoding: {coding}", body=bomb)
-        assert problem(refusal) == (415, "the body of a request is sent without a content coding")
+        assert problem(refusal) == (415, "the body of a request must not have a content coding")
     assert server.ask("Content-Encoding: identity", body=b"{}").status == 200
 
 
@@ -322,7 +322,7 @@ def test_a_client_that_is_too_slow_is_given_up(
     monkeypatch.setattr(heads, "_HEAD_SECONDS", 0.3)
     server = serve(body_seconds=1)
     with server.send("Content-Length: 20", body=b"{") as slow:
-        assert problem(read_answer(slow)) == (408, "the body of the request comes too slowly")
+        assert problem(read_answer(slow)) == (408, "the body of the request arrives too slowly")
     with server.connect() as silent, server.connect() as dripping:
         dripping.sendall(b"POST / HTTP/1.1\r\nHost: te")
         assert (silent.recv(100), dripping.recv(100)) == (b"", b"")

@@ -182,7 +182,7 @@ def test_a_taken_port_is_an_error_with_a_hint(folder: Path) -> None:
     assert (done.returncode, done.stdout) == (4, "")
     assert done.stderr == (
         f"error: port {port} cannot be used: address already in use\n"
-        "hint: Choose another port, or leave it out to get a free one: registry browse\n"
+        "hint: Choose another port, or leave out --port to get a free one: registry browse\n"
     )
 
 

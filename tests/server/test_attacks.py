@@ -153,7 +153,7 @@ def test_a_publisher_acts_under_its_own_name(shared: SqlCatalog, publisher: Atta
     version, shards = sample("lab_digits/plain:4.0.0", location="lab_digits/plain/4.0.0", published_by="ann")
     origin = Origin(catalog="https://elsewhere", published_at=shared.now(), published_by="ann")
     forged = {"version": version, "shards": shards, "promote": None}
-    message = "only an admin says who published a version elsewhere"
+    message = "only an admin may state who published a version elsewhere"
     assert refused(publisher, "publish", **forged, details=PublicationDetails(origin=origin)) == message
     publisher.send("publish", **forged)
     assert shared.find("lab_digits/plain:4.0.0").published_by == publisher.who.name
@@ -169,7 +169,7 @@ def test_a_publisher_does_not_choose_the_data_directory(sqlite_template: Any, tm
         version, shards = sample("lab_digits:1.0.0")
         details = PublicationDetails(data_dir=DataDirectory(recorded="/etc", place="/etc"))
         values = {"version": version, "shards": shards, "promote": None}
-        assert refused(attacker, "publish", **values, details=details) == "only an admin sets the data directory"
+        assert refused(attacker, "publish", **values, details=details) == "only an admin may set the data directory"
         attacker.send("publish", **values)
         assert catalog.locations.data_dir() is None
 

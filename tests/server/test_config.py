@@ -131,7 +131,7 @@ def test_files_that_are_not_settings_are_refused(file: Path) -> None:
 def test_an_unknown_variable_is_refused_with_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGISTRY_SERVE_PROT", "80")
     error = refusal()
-    assert error.message == "REGISTRY_SERVE_PROT: there is no such setting"
+    assert error.message == "REGISTRY_SERVE_PROT: unknown setting"
     assert error.hint is not None
     assert error.hint.startswith("Did you mean REGISTRY_SERVE_PORT? The settings are: REGISTRY_SERVE_CATALOG, ")
 
@@ -176,4 +176,4 @@ def test_a_missing_catalog_and_a_port_in_use_say_what_named_them(
         port = listener.getsockname()[1]
         path.write_text(f"port: {port}\n")
         assert run(["serve", "--init", "--config", str(path)]) != 0
-    assert capsys.readouterr().err.endswith(f"registry serve --port 8081\nThis one was given by port of {path}.\n")
+    assert capsys.readouterr().err.endswith(f"registry serve --port 8081\nThe port comes from port of {path}.\n")

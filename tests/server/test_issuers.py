@@ -89,7 +89,7 @@ def test_issuers_are_read_from_a_variable(monkeypatch: pytest.MonkeyPatch) -> No
 def test_issuers_need_the_url_of_the_service(tmp_path: Path) -> None:
     error = refusal(tmp_path / "service.yaml", TEXT.partition("\n")[2])
     assert error.message == (
-        "with issuers, the setting public_url is needed: ID tokens are for the service at this URL"
+        "the setting issuers needs the setting public_url, because ID tokens are bound to that URL"
     )
     with pytest.raises(UsageError, match="issuers is"):
         ServiceConfig(issuers=("x",))  # type: ignore[arg-type] (what is tested)
@@ -104,7 +104,7 @@ def test_issuers_need_the_url_of_the_service(tmp_path: Path) -> None:
         (f"    url: {GITHUB}\n", "", "line 3: issuers[0]: url is missing"),
         ("name: github", 'name: "a b"', "line 3: issuers[0].name is 'a b': expected letters, digits"),
         ("name: accounts", "name: github", "line 12: issuers[1].name: another issuer has the same name"),
-        ("client_id: app", "client_di: app", "line 14: issuers[1].client_di: there is no such setting"),
+        ("client_id: app", "client_di: app", "line 14: issuers[1].client_di: unknown setting"),
         (
             f"client_secret: {HIDDEN}",
             f"client_secret: [{HIDDEN}]",
@@ -126,7 +126,7 @@ def test_a_wrong_value_is_refused_with_its_line(before: str, after: str, problem
     assert problem in error.message
 
 
-EVERYBODY = "everybody who has an account at the issuer has such claims"
+EVERYBODY = "every account at the issuer has such claims"
 ANYBODY = "anybody can get an account at {}, and have such claims"
 
 

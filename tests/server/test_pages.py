@@ -162,7 +162,7 @@ def test_values_and_pictures_need_a_session(browser: Browser) -> None:
     for path in ("index.json", "datasets/secret_digits/1.0.0/index.json"):
         answer = browser.get(path)
         assert (answer.status, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
-        assert json.loads(answer.data)["error"]["message"] == "nobody has signed in"
+        assert json.loads(answer.data)["error"]["message"] == "you are not signed in"
     assert browser.get(PICTURE.format("lab_digits")).status == 303
     assert browser.get("static/style.css").status == 200
 

@@ -157,7 +157,7 @@ def refused(browser: Browser, address: str) -> str:
 
 
 def test_the_way_back_works_in_one_browser_once(browser: Browser, service: TestServer) -> None:
-    begun_elsewhere = "this sign-in was begun in another browser, or more than ten minutes ago"
+    begun_elsewhere = "this sign-in was started in another browser, or more than ten minutes ago"
     attacker, victim = browser, Browser(service)
     address = attacker.way()
     assert begun_elsewhere in refused(victim, address)
@@ -166,7 +166,7 @@ def test_the_way_back_works_in_one_browser_once(browser: Browser, service: TestS
     kept = dict(attacker.cookies)
     assert attacker.ask(address).status == 303
     attacker.cookies = kept  # the code was redeemed
-    assert "the issuer gives no ID token for the code: &#39;invalid_grant&#39;" in refused(attacker, address)
+    assert "the issuer issued no ID token for the code: &#39;invalid_grant&#39;" in refused(attacker, address)
 
 
 def test_a_changed_or_missing_way_is_refused(browser: Browser) -> None:
@@ -175,7 +175,7 @@ def test_a_changed_or_missing_way_is_refused(browser: Browser) -> None:
     seed, target, end, signature = cookie.split(".")
     for wrong in ("", "x", f"{seed}.{target}.{int(end) + 1}.{signature}", f"{seed}..{end}.{signature}"):
         browser.cookies = {WAY: wrong}
-        assert "this sign-in was begun in another browser" in refused(browser, address)
+        assert "this sign-in was started in another browser" in refused(browser, address)
     browser.cookies = {WAY: cookie}
     other = address.replace("/sign-in/lab/", "/sign-in/ci/")
     assert browser.ask(other).status == 404
@@ -335,7 +335,7 @@ def test_a_job_publishes_a_dataset_that_did_not_exist(
     monkeypatch.setenv("REGISTRY_TOKEN", sign_in_with_id_token(service.url, text))
     with registry.connect(service.url) as catalog:
         assert str(catalog.add([{"x": 1}], "lab_new").reference) == "lab_new:1.0.0"
-        with pytest.raises(DatasetNotFoundError, match="there is no dataset 'other_new' that this token covers"):
+        with pytest.raises(DatasetNotFoundError, match="no dataset 'other_new' that this token covers"):
             catalog.add([{"x": 1}], "other_new")
     actors = {event.actor: event.recorded_by for event in shared.log.page(EventFilter(dataset="lab_new"), newest=9)}
     token = shared.access.tokens()[-1]

@@ -353,7 +353,7 @@ def test_a_worker_that_ends_notes_what_it_has_delivered(catalog: SqlCatalog) -> 
         ("https://224.0.0.1/x", "which is not public"),
         ("https://255.255.255.255/x", "which is not public"),
         ("https://[ff02::1]/x", "which is not public"),
-        ("http://8.8.8.8/x", "it has no encryption: only https is sent to other machines"),
+        ("http://8.8.8.8/x", "it has no encryption: other machines must use https"),
         ("https://no-such-name.invalid/x", "the name no-such-name.invalid has no address"),
     ],
 )

@@ -269,7 +269,7 @@ def test_a_template_without_variables_names_the_only_file_of_a_split() -> None:
     with pytest.raises(UsageError) as caught:
         Split(name="train", shard_lengths=ShardLengths([3, 4]), files=files)
     assert caught.value.message == (
-        "the split train has 2 shards, and its template gives one file name: 'Training_demo.tfrecord.gz'"
+        "the split train has 2 shards, but its template gives only one file name: 'Training_demo.tfrecord.gz'"
     )
 
 

@@ -186,7 +186,7 @@ def test_the_two_spellings_of_the_version_to_prepare_exclude_each_other() -> Non
     with pytest.raises(UsageError) as caught:
         Version("0.0.9", version_to_prepare="1.0.0", tfds_version_to_prepare="v1.0.0")
     assert caught.value.message == "version_to_prepare and tfds_version_to_prepare are two names for the same option"
-    assert caught.value.hint == "Write one of them."
+    assert caught.value.hint == "Use only one of them."
 
 
 def test_a_version_does_not_change() -> None:
