@@ -34,7 +34,7 @@ _CHUNK: Final = 4096
 
 
 class Graphics(StrEnum):
-    """What a terminal draws."""
+    """The graphics that a terminal supports."""
 
     KITTY = "kitty"
     ITERM2 = "iterm2"
@@ -46,7 +46,7 @@ class Graphics(StrEnum):
 
 
 def terminal_graphics(environ: Mapping[str, str]) -> Graphics:
-    """What the terminal draws, by the variables that it sets. tmux and screen pass nothing through.
+    """The graphics that the terminal supports, by the variables that it sets. tmux and screen pass nothing through.
 
     >>> terminal_graphics({"TERM": "xterm-kitty"}), terminal_graphics({"TERM": "foot"}), terminal_graphics({})
     (<Graphics.KITTY: 'kitty'>, <Graphics.SIXEL: 'sixel'>, <Graphics.SHADES: 'shades'>)
@@ -146,7 +146,7 @@ def as_rgb(pixels: npt.NDArray[Any]) -> Pixels:
 
 
 def draw(pictures: Sequence[Pixels], graphics: Graphics, *, shades: str = " ░▒▓█", gap: int = 4) -> str:
-    """Pictures next to each other as what a terminal draws. It has no text of others, so it is safe to print.
+    """Pictures next to each other in the form that a terminal draws. It contains no foreign text, so it is safe to print.
 
     ``gap`` is between two pictures, in pixels of a picture or in columns of text.
     """
@@ -169,7 +169,7 @@ def draw(pictures: Sequence[Pixels], graphics: Graphics, *, shades: str = " ░�
 
 
 def _join(pictures: Sequence[Pixels], gap: int) -> Pixels:
-    """Pictures next to each other as one picture. What is around them is grey, which a dark and a light screen bear."""
+    """Pictures next to each other as one picture, with a grey background for dark and light screens."""
     height = max(len(picture) for picture in pictures)
     width = sum(picture.shape[1] + gap for picture in pictures) - gap
     sheet, left = np.full((height, width, 3), 128, np.uint8), 0

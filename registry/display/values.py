@@ -1,4 +1,4 @@
-"""Values of examples as people read them: names of classes, dates and times, and what files are.
+"""Values of examples for people: class names, dates and times, and descriptions of files.
 
     reader of stored files (``file_features``) --example--> ``converter_of`` --texts in place of numbers--> ``text_of``
 
@@ -188,7 +188,7 @@ def file_features(feature: Any) -> Any:
 
 
 def media_kind(feature: Feature) -> Literal["image", "audio"] | None:
-    """What the files are that a feature stores, or None if it does not store files.
+    """The kind of files that a feature stores, or None if it does not store files.
 
     An import stores an image that is not PNG or JPEG, and a sound that it cannot decode, as bytes with a description.
     """
@@ -202,7 +202,7 @@ def media_kind(feature: Feature) -> Literal["image", "audio"] | None:
 
 
 def describe_file(data: bytes) -> str:
-    """What a stored image or sound is, from its header: ``32x24 px`` is the width and the height of an image.
+    """Describe a stored image or sound from its header: ``32x24 px`` is the width and the height of an image.
 
     >>> describe_file(b"RIFF....")
     'file, 8 B'

@@ -130,7 +130,7 @@ def _too_deep() -> yaml.YAMLError:
 
 
 def _read_text(store: Store) -> str:
-    """The text of the card; empty if there is none, or if it is too long."""
+    """The text of the card; empty if the card is missing or too long."""
     if not store.exists(CARD):
         return ""
     with store.open(CARD) as file:
@@ -196,7 +196,7 @@ def _is_said(value: str) -> bool:
 
 
 def _description(body: str) -> str:
-    """The text below the heading that most likely holds a summary, else below the title; without comments."""
+    """The text below the heading that is most likely a summary, else below the title; without comments."""
     parts = _HEADING.split(_COMMENT.sub("", body))
     texts = dict(zip(map(str.lower, reversed(parts[1::2])), reversed(parts[2::2]), strict=True))  # the first counts
     for text in (*(texts.get(heading, "") for heading in _SUMMARIES), parts[0], *parts[2:3]):

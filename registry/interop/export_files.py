@@ -1,4 +1,4 @@
-"""Writes the records of a plan as files of their images and sounds: a folder of images, or WebDataset's tars.
+"""Writes the records of a plan as image and sound files: a folder of images, or WebDataset's tars.
 
 ``plan_files`` decides which feature becomes a file, a class or a text; the other features are written as JSON, with the
 values of ``export_tables.plain_rows``. Both writers write to a folder that the caller has staged, one record after the
@@ -60,7 +60,7 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePlan:
-    """Which feature of a record becomes what.
+    """How each feature of a record is exported.
 
     Attributes:
         files: the features whose values are files; the first is the main one.
@@ -111,9 +111,9 @@ def plan_images(features: FeaturesDict, metadata: DatasetMetadata, labels: Label
     image = _choose(features, images, "image")
     if image is None:
         raise UsageError(
-            f"an image folder has one image for each record, and several features are images: {', '.join(images)}"
+            f"an image folder has one image for each record, but several features are images: {', '.join(images)}"
             if images
-            else "an image folder needs an image feature, and this version has none",
+            else "an image folder needs an image feature, but this version has none",
             hint=f"Choose one: {spell('columns', [images[0]])}. Or export webdataset or parquet."
             if images
             else "Export csv, jsonl or parquet.",
@@ -124,7 +124,7 @@ def plan_images(features: FeaturesDict, metadata: DatasetMetadata, labels: Label
         others = [name for name in features if name != image]
     if _FILE_NAME in others:
         raise UsageError(
-            f"{METADATA_FILE} names the image in the column {_FILE_NAME!r}, and a feature has this name",
+            f"{METADATA_FILE} names the image in the column {_FILE_NAME!r}, but a feature has this name",
             hint=f"Leave it out with {spell('columns')}, or export webdataset or parquet.",
         )
     return _plan(features, metadata, labels, files=(image,), label=label, text=None, others=others)
@@ -281,7 +281,7 @@ def class_folders(label: ClassLabel, labels: Labels) -> dict[int, str]:
 
 def _folder_problem(name: str) -> str | None:
     if "/" in name or "\\" in name or "\0" in name:
-        return "contains a separator of folders"
+        return "contains a path separator"
     if name.startswith((".", "__")):
         return "begins like a hidden folder"
     return "is longer than 255 bytes" if len(name.encode()) > 255 else None
@@ -311,7 +311,7 @@ def write_samples(
         plan: the plan that ``plan_samples`` made.
         target: the store to write to.
         name: the first part of the names of the tars.
-        shard_bytes: the size that a tar must not exceed, unless one record does.
+        shard_bytes: the maximum size of a tar, unless a single record is larger.
         labels: write ``.cls`` as the name of the class, or as its number.
 
     Yields:

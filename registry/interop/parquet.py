@@ -62,7 +62,7 @@ def describe_parquet(
         splits: the files of each split. None derives them from the names; see ``find_splits``.
 
     Raises:
-        PreparedFormatError: the folder holds no Parquet files, or several configs; shards are missing or duplicated;
+        PreparedFormatError: the folder has no Parquet files, or several configs; shards are missing or duplicated;
             file names match no template (see ``with_fitting_names``); columns differ between files, or the type of a
             column is not supported. The message names each file.
         ShardMismatchError: a file is damaged, or is not a Parquet file.
@@ -148,7 +148,7 @@ class _Describer:
 
 
 def _difference(found: Any, first: Any, first_name: str) -> str | None:
-    """How the columns of a file differ from those of the first, in words; None if they do not."""
+    """How the columns of a file differ from those of the first file, in words, or None."""
     ours = {field.name: str(field.type) for field in first}
     theirs = {field.name: str(field.type) for field in found}
     for name, kind in ours.items():
@@ -211,7 +211,7 @@ def find_splits(store: Store, *, dataset: str = "N") -> list[SplitFiles]:
         dataset: the name of the dataset, for the hint.
 
     Raises:
-        PreparedFormatError: the folder holds no Parquet files, or several configs; or names are not names of shards, or
+        PreparedFormatError: the folder has no Parquet files, or several configs; or names are not names of shards, or
             shards are missing or duplicated. The message names each file.
         NotStoredError: the folder does not exist.
         StorageError: the folder cannot be listed.
@@ -229,7 +229,7 @@ def find_splits(store: Store, *, dataset: str = "N") -> list[SplitFiles]:
             )
         is_tfds = store.exists(INFO_FILENAME)
         raise PreparedFormatError(
-            f"{store.url} holds no Parquet files" + (", but a version prepared by TFDS" if is_tfds else ""),
+            f"{store.url} contains no Parquet files" + (", but a version prepared by TFDS" if is_tfds else ""),
             hint="Import it with: registry import tfds DIR" if is_tfds else NAMES_HINT,
             details={"folder": store.url, "problems": []},
         )
@@ -391,7 +391,7 @@ def _several_configs(store: Store, folders: Sequence[str], dataset: str) -> Prep
     config = posixpath.basename(folders[0])
     first = shlex.quote(f"DIR/{folders[0]}")
     return PreparedFormatError(
-        f"{store.url} holds {len(folders)} configs: {listing}{more}",
+        f"{store.url} contains {len(folders)} configs: {listing}{more}",
         hint="Import each config separately: "
         f"registry import parquet {first} --name {dataset} --config {config if is_config(config) else 'C'}",
         details={"folder": store.url, "problems": [], "configs": list(folders[:100])},

@@ -54,7 +54,7 @@ _DOWNLOADS: Final = "downloads"
 
 @dataclass(frozen=True, slots=True)
 class VersionFolder:
-    """A folder that should hold a version: it has a dataset_info.json, or its name is a version."""
+    """A folder that should contain a version: it has a dataset_info.json, or its name is a version."""
 
     store: Store
 
@@ -209,7 +209,7 @@ def export_tfds(
 
     Raises:
         ShardMismatchError: a shard differs from the published one.
-        ConflictError: the target holds other data under that name and version.
+        ConflictError: the target has other data under that name and version.
         StorageError: a file cannot be read or written.
     """
     place = version_folder(version.name, version.config, version.version)
@@ -228,7 +228,7 @@ def export_tfds(
         found = _compare(prepared, stored, data_dir.child(place), advance)
         if found is None:
             raise ConflictError(
-                f"{data_dir.locate(place)} holds other data",
+                f"{data_dir.locate(place)} contains other data",
                 hint="Move it away, or export into another folder.",
                 details={"folder": data_dir.locate(place)},
             )

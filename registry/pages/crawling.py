@@ -1,7 +1,7 @@
 """Renders the pages of one dataset as files of a site: from their first page on, every page and file that is linked.
 
-Datasets are rendered in worker processes, each of which opens the snapshot. A snapshot never changes, so every answer
-of its catalog is remembered while the pages of a dataset are made: they ask for the same things.
+Datasets are rendered in worker processes, each of which opens the snapshot. A snapshot never changes, so the answers of
+its catalog are cached while the pages of a dataset are rendered, because they make the same calls.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Address: TypeAlias = tuple[str, ...]
 
-_NOT_MADE = "This page could not be made when the site was written: {}"
+_NOT_MADE = "This page could not be created when the site was written: {}"
 
 
 def group_of(path: Address) -> str:
@@ -232,7 +232,7 @@ def _said(code: str) -> dict[str, Any]:
 
 
 class _Remembered(CatalogWrapper):
-    """The catalog of a snapshot: it gives the same answer to the same question."""
+    """The catalog protocol of a snapshot, with every answer cached."""
 
     def __init__(self, backend: CatalogBackend) -> None:
         self._backend, self.url, self.file = backend, backend.url, backend.file
@@ -250,7 +250,7 @@ class _Remembered(CatalogWrapper):
 
 
 class SnapshotCatalog(Catalog):
-    """The catalog of a snapshot. It returns the same ``Dataset`` again, which keeps what it has read."""
+    """The catalog of a snapshot. It returns the same ``Dataset`` again, which caches what it has read."""
 
     def look_up(self, reference: Any, **options: Any) -> Dataset:
         """See ``Catalog.look_up``."""

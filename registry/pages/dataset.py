@@ -1,4 +1,4 @@
-"""The page of a version: what it is, where it comes from, what each version changed, and code to use it."""
+"""The page of a version: its description, its origin, the changes of each version, and code to use it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MOST_FEATURES: Final = 200
 
 
 def overview(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
-    """A version, or the one that a look-up of its dataset gives."""
+    """A version, or the one that a look-up of its dataset returns."""
     if rest:
         raise NotFoundError(f"{dataset.reference} has no page {'/'.join(rest)!r:.80}")
     facts, metadata, catalog = dataset.facts, dataset.metadata, visit.catalog
@@ -152,9 +152,10 @@ def _kind(feature: Feature) -> tuple[str, FeaturesDict | None]:
 
 
 def older(visit: Visit, path: tuple[str, ...]) -> Page:
-    """The only page of an older version in a site of files: what it is, what it changed, and code to use it.
+    """The only page of an older version in a site of files: its description, its changes, and code to use it.
 
-    It is made from the list of versions, without a look-up: a site has ten times as many older versions as datasets.
+    It is made from the list of versions, without a look-up: a site may have ten times as many older versions as
+    datasets.
     """
     _, name, *config, number = path
     version = Version.parse(number)
@@ -164,7 +165,7 @@ def older(visit: Visit, path: tuple[str, ...]) -> Page:
     next_number = Version(version.major, version.minor, version.patch + 1)
     summary, *before = visit.catalog.versions(of_dataset, below=next_number, limit=2) or (newest,)
     if summary.version != version:
-        raise NotFoundError(f"there is no version {'/'.join(path)!r:.200}")
+        raise NotFoundError(f"no version {'/'.join(path)!r:.200}")
     row = _version(summary, before[0].version if before else None)
     values = {
         **{key: value for key, value in row.items() if key != "path"},
@@ -192,7 +193,7 @@ def opened_by(visit: Visit) -> tuple[str, str]:
 
 
 def code_of(visit: Visit, reference: Reference, split: str | None) -> dict[str, str]:
-    """Code that uses this very version, for people to copy. ``split`` may be any expression, except for SQL."""
+    """Code that uses exactly this version, for people to copy. ``split`` may be any expression, except for SQL."""
     split, quoted = split or "train", shlex.quote(str(reference))
     chosen = shlex.quote(split)
     here, option = opened_by(visit)

@@ -1,4 +1,4 @@
-"""The page of a catalog's health: what it has, where it is, when it was verified, and what needs attention."""
+"""The page of a catalog's health: contents, locations, verification, and problems that need attention."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _listed(sizes: list[VersionSize]) -> list[dict[str, Any]]:
 
 
 def _places(catalog: Catalog) -> dict[str, Any]:
-    """What only the owner sees: the places of the catalog, who publishes now, and the last verification."""
+    """Facts for the owner only: the places of the catalog, current publishers, and the last verification."""
     values: dict[str, Any] = {"catalog": mask(catalog.url), "data_dir": mask(catalog.data_dir), "verified": None}
     reservations = catalog.reservations.list()
     values["num_reservations"] = len(reservations)

@@ -97,7 +97,7 @@ def shelf_of(visit: Visit) -> _Shelf:
 
 
 def _make_shelf(catalog: Catalog, head: Hashable, before: _Shelf | None) -> _Shelf:
-    """The datasets now: those that events since ``before`` name are listed again; all if there are other events."""
+    """The current datasets. Those that events since ``before`` name are listed again; all if there are other events."""
     changed: Mapping[str, Hashable] = {}
     events = () if before is None else tuple(catalog.log(limit=_MOST_EVENTS))
     heads: list[Hashable] = [event.hash for event in events]
@@ -152,7 +152,7 @@ def _start(path: tuple[str, ...]) -> int:
 
 
 def _first(after: str, datasets: Sequence[DatasetSummary]) -> int:
-    """The place behind the dataset ``after``, which is the last one of the page before."""
+    """The place after the dataset ``after``, which is the last one of the previous page."""
     places = (place + 1 for place, summary in enumerate(datasets) if summary.dataset == after)
     if (place := next(places, None) if after else 0) is None:
         raise NotFoundError(f"no dataset {after!r:.80} meets these conditions", hint="Begin at the first page.")

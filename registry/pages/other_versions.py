@@ -1,7 +1,7 @@
 """Where other versions have a record: by its key if a feature is the key of both, otherwise by its digest.
 
-A record at the same place with the same digest is the same one. Otherwise, the split of the other version is searched,
-if it is small or the visitor asks for it; without a search, the page says what is at the same place.
+A record at the same place with the same digest is the same record. Otherwise, the split of the other version is
+searched if it is small or the visitor requests it; without a search, the page shows the record at the same place.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def other_versions(
 def _search(
     dataset: Dataset, other: Dataset, split: str, example: Mapping[str, Any], digest: str
 ) -> tuple[int, str, str | None]:
-    """The number of the record in another version, -1 if it is not there; how it was searched, and the key."""
+    """The number of the record in another version, or -1; how it was searched for; and the key."""
     key = common_key(other.facts, dataset.facts, common_features(other.facts, dataset.features))
     condition = None if key is None else _condition(dataset, key, example)
     if condition is not None:

@@ -1,4 +1,4 @@
-"""What a page is: the visit that asks for it, and the values that it shows.
+"""A page: the visit that requests it, and the values that it shows.
 
 The address of a page is a tuple of segments below the root; the page is the ``index.html`` of that folder, and its
 values are the ``index.json`` beside it. Links between pages are relative, so that the same HTML works on a server,
@@ -33,7 +33,7 @@ _PLAIN: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteView:
-    """What the pages of a site of files know about the site.
+    """Facts about a site of files for its pages.
 
     Attributes:
         name: the name of the catalog.
@@ -48,7 +48,7 @@ class SiteView:
     brief: Collection[tuple[str, ...]] = frozenset()
 
     def folder(self, location: str) -> str | None:
-        """The URL of the files of a version, given its location; None if there is none."""
+        """The URL of the files of a version, given its location, or None."""
         if is_absolute(location):
             return None if location.startswith(("/", "file:")) else location
         root = (
@@ -57,20 +57,20 @@ class SiteView:
         return None if root is None else root + quote(location)
 
     def address(self, path: tuple[str, ...]) -> str | None:
-        """The URL of the page at ``path``; None if that of the site is unknown."""
+        """The URL of the page at ``path``, or None if the URL of the site is unknown."""
         return None if self.url is None else self.url + "/".join(map(quote, (*file_names(path), "index.html")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visitor:
-    """Who visits the pages of a service.
+    """A visitor of the pages of a service.
 
     Attributes:
         url: the address of the service, which ends with ``/``.
-        who: the token; None before somebody signs in.
-        seal: what the forms of the pages send with the cookie of the session; empty if there is no session.
-        rights: what lists are remembered by: visitors with equal ``rights`` see the same ones.
-        issuers: the names of those with which people can sign in instead of a token.
+        who: the token; None before the visitor signs in.
+        seal: a value that forms send along with the cookie of the session; empty without a session.
+        rights: the key of cached lists: visitors with equal ``rights`` see the same lists.
+        issuers: the names of the issuers with which people can sign in instead of a token.
     """
 
     url: str
@@ -89,10 +89,10 @@ class Visit:
         path: the segments of the address below the root, decoded; ``()`` is the home page.
         query: the values of the form in the address, by name.
         form: the values of a form that was sent with the request, because they are too long for an address.
-        is_live: whether a server answers. In a site of files, pages have no forms, and no address has a query.
-        most_records: in a site of files, how many records of each split have pages; None for all.
+        is_live: whether a server answers. In a site of files, pages have no forms, and addresses have no queries.
+        most_records: in a site of files, how many records of each split have pages. None means all.
         site: the site of files, or None if a server answers.
-        visitor: who visits, if a service answers; None for the owner of the catalog, and in a site of files.
+        visitor: the visitor, if a service answers; None for the owner of the catalog, and in a site of files.
     """
 
     catalog: Catalog
@@ -121,7 +121,7 @@ class Visit:
 
     @property
     def memory(self) -> Hashable:
-        """What lists are remembered by."""
+        """The key of cached lists."""
         return self.catalog.url, () if self.visitor is None else self.visitor.rights
 
 
@@ -148,7 +148,7 @@ class Media:
 
     Attributes:
         content: the bytes.
-        content_type: a type of pictures, sounds or videos that browsers show; None for anything else, which is offered
+        content_type: the type of a picture, sound or video that browsers show; None for anything else, which is offered
             as a download.
     """
 

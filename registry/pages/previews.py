@@ -91,8 +91,8 @@ def near_statistics(dataset: Dataset, *, most: int = _MOST_ROOM) -> Statistics |
 def remembered_preview(content_digest: str, event: Hashable, load: Callable[[], Dataset]) -> dict[str, Any] | None:
     """The preview of the version with this content, which is loaded if its preview is not remembered.
 
-    That there is none is remembered for ``event``, the last one that may have changed it: then statistics of it may
-    have been attached. A look-up that fails is tried again.
+    A missing preview is remembered until ``event`` changes, because statistics may be attached later. A look-up that
+    fails is tried again.
     """
 
     def make() -> dict[str, Any] | None:

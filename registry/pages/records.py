@@ -83,7 +83,7 @@ def _fill(values: dict[str, Any], visit: Visit, dataset: Dataset, question: Ques
     chosen = _columns(values["columns_query"], names)
     after, before = (_position(visit, name) for name in ("after", "before"))
     if after is not None and before is not None:
-        raise UsageError("a page begins after a record, or ends before one: the address has both")
+        raise UsageError("an address must not have both the record before a page and the record after it")
     plan = dataset.resolve(values["split"])
     end = _num_pages(visit, plan.num_examples)
     sorts = {path: address for address, path in sort_paths(dataset.features).items()}
@@ -204,7 +204,7 @@ def _splits_of(dataset: Dataset) -> str:
 def build(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> None:
     """Begin to keep the columns that the page of this address needs."""
     if not visit.may_read_much:
-        raise CatalogPermissionError("columns are kept on the disk of the server, for publishers and admins only")
+        raise CatalogPermissionError("only publishers and admins may keep columns on the disk of the server")
     split = visit.query.get("split") or (rest[0] if rest else first_split(tuple(dataset.splits)))
     question = Question(**{name: visit.query.get(name, "") for name in ("where", "q", "sort")})
     fill(select(dataset, dataset.resolve(split or ""), question, -1, 1))

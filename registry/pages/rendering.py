@@ -144,8 +144,9 @@ def error_values(error: RegistryError, visit: Visit) -> dict[str, Any]:
     """The code, the message and the hint of an error; only the code if the others may name places of the server."""
     if _is_public(error, visit):
         return {"code": error.code, "message": str(error), "hint": error.hint}
-    message = "the server could not read what this page needs"
-    return {"code": error.code, "message": message, "hint": "Ask an admin of the catalog, who sees the reason here."}
+    message = "the server could not read the data for this page"
+    hint = "Ask an admin of the catalog, who can see the reason on this page."
+    return {"code": error.code, "message": message, "hint": hint}
 
 
 def _is_public(error: RegistryError, visit: Visit) -> bool:
@@ -153,7 +154,7 @@ def _is_public(error: RegistryError, visit: Visit) -> bool:
 
 
 def is_about_request(error: Exception) -> bool:
-    """Whether an error is about what was asked for, so that it names no places of the server."""
+    """Whether an error is about the request, so that it does not name places of the server."""
     is_ours = isinstance(error, _ABOUT_REQUESTS) and not isinstance(error, NotStoredError)
     return is_ours or (isinstance(error, RegistryError) and "http_status" in error.details)
 
@@ -165,7 +166,7 @@ def status_of(error: RegistryError) -> int:
 
 
 def catalog_name(visit: Visit) -> str:
-    """How pages name the catalog: by the name of its file or database, without places of this machine."""
+    """The name of the catalog on pages: the name of its file or database, without local paths."""
     if visit.site is not None:
         return visit.site.name
     file = visit.catalog.backend.file
@@ -250,7 +251,7 @@ def _day(moment: datetime | str | None) -> str:
 
 
 def _by(person: str | None) -> str:
-    """Who did something, behind what it is; nothing if a site leaves out names."""
+    """The actor of an action, or nothing if a site leaves out names."""
     return "" if person in (None, "", ANONYMOUS) else f" by {without_steering(person):.60}"
 
 
@@ -261,7 +262,7 @@ def _data(value: Any) -> Any:
 
 
 def _safe(text: str) -> Any:
-    """Text that is inserted as it is: it was cleaned, or it is our own."""
+    """Text that is inserted unchanged, because it was cleaned or is our own."""
     from markupsafe import Markup
 
     return Markup(text)  # noqa: S704 (see above)

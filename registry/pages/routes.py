@@ -1,4 +1,4 @@
-"""Which function makes the page of an address.
+"""Maps addresses to the functions that make their pages.
 
 Addresses below the root, and what they show::
 
@@ -81,8 +81,8 @@ def answer(visit: Visit) -> Answer:
     """The page of an address.
 
     Raises:
-        NotFoundError: there is no such page, dataset or version.
-        UsageError: the address asks for what the page does not have.
+        NotFoundError: the page, dataset or version does not exist.
+        UsageError: the address has a parameter that the page does not have.
         RegistryError: any other error of the call that the page shows.
     """
     first, *rest = visit.path or ("",)
@@ -97,11 +97,11 @@ def answer(visit: Visit) -> Answer:
 
 
 def act(visit: Visit) -> None:
-    """Do what the button of a page does: a request that the server checked.
+    """Perform the action of a page's button. The server has checked the request.
 
     Raises:
-        NotFoundError: there is no such button.
-        RegistryError: any other error of what it does.
+        NotFoundError: the page has no such button.
+        RegistryError: any other error of the action.
     """
     first, *rest = visit.path or ("",)
     if first != DATASETS or not rest:
@@ -110,7 +110,7 @@ def act(visit: Visit) -> None:
 
 
 def _check_query(visit: Visit, page: str) -> None:
-    """Refuse an address that asks for what a page does not have, instead of showing something else."""
+    """Refuse an address with parameters that the page does not have, instead of ignoring them."""
     allowed = {name: value for name, _, value in (it.partition("=") for it in PARAMETERS.get(page, ()))}
     for name, value in visit.query.items() if visit.is_live else ():
         if name not in allowed:

@@ -3,7 +3,7 @@
     columns of a split (kept in the cache, or read if the split is small) -> a bool for each record, remembered
                                                                           -> the next records by value and position
 
-A page is behind or before a position: its value is looked up, so that a deep page costs what the first one costs.
+A page is after or before a position: its value is looked up, so that a deep page costs as little as the first one.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a page asks for: a condition, words in texts and names of classes, and a column, with ``-`` downwards."""
+    """The query of a page: a condition, words in texts and class names, and a sort column; ``-`` means descending."""
 
     where: str = ""
     q: str = ""
@@ -81,7 +81,7 @@ class Selection:
 
     @property
     def follows(self) -> bool:
-        """Whether there are more records behind these."""
+        """Whether there are more records after these."""
         return self.first + len(self.positions) < self.total
 
 
@@ -201,20 +201,20 @@ def select(
     before: int | None = None,
     stop: int | None = None,
 ) -> Selection:
-    """The next ``most`` records behind position ``after`` (-1: from the first one) that a question asks for.
+    """The next ``most`` records after position ``after`` (-1: from the first one) that match a query.
 
     Args:
         dataset: the version.
-        plan: which of its records.
+        plan: the records of the version.
         question: the condition, the words and the order.
         after: the position of the last record before these.
         most: number of records.
-        before: instead of ``after``, the position of the record that follows them; behind the last one, they are those
-            of the last page.
-        stop: without a question, the position to end at.
+        before: instead of ``after``, the position of the record that follows them; after the last record, they are the
+            records of the last page.
+        stop: without a query, the position to end at.
 
     Raises:
-        UsageError: a condition is malformed, or there is no column to sort by or to search.
+        UsageError: a condition is malformed, or no column can be sorted by or searched.
         CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: while columns are read.
     """
     stop = plan.num_examples if stop is None else stop
@@ -309,7 +309,9 @@ def _open(columns: SplitColumns) -> KeptColumns | None:
 
 def _decoded(columns: KeptColumns, rows: slice) -> ExampleBlock:
     if not columns.prove(rows):
-        raise StorageError("a kept column is damaged, and its shards cannot be read", hint="See: registry verify")
+        raise StorageError(
+            "a kept column is damaged, and its shards cannot be read", hint="Find the damage: registry verify"
+        )
     # Without copies, long texts are views of their file, which have no order.
     has_text = any(column.leaf.dtype == TEXT for column in columns_of(columns.features))
     return columns.decode(rows, copy=has_text)
@@ -519,7 +521,9 @@ def fill(selection: Selection) -> None:
         if not key or key in running:
             return
         if len(running) >= _MOST_FILLINGS:
-            raise ConflictError("other columns are being read now", hint="Wait until they are kept, and try again.")
+            raise ConflictError(
+                "other columns are currently being read", hint="Wait until they are kept, and try again."
+            )
         while len(_FILLINGS) > len(running) + 100:
             _FILLINGS.popitem(last=False)
         _FILLINGS[key] = filling = Filling(selection.missing)

@@ -1,13 +1,13 @@
-"""``write_site``: the pages of a catalog as files that any web server serves, with a catalog that others open.
+"""``write_site``: the pages of a catalog as files for any web server, with a catalog that clients can open.
 
     catalog  ->  snapshot  ->  pages of each dataset, in worker processes  ->  a staged folder  ->  the site
 
-Pages are rendered from the snapshot that the site contains, so they cannot show what it lacks: other datasets, names of
-people, or paths of this machine. Rendering starts at the first page of a dataset and follows every link, so each link
-of a site leads to a file. The files of a dataset are kept if no event is about it since they were made.
+Pages are rendered from the snapshot that the site contains, so they cannot show anything that the snapshot lacks: other
+datasets, names of people, or local paths. Rendering starts at the first page of a dataset and follows every link, so
+each link of a site leads to a file. The files of a dataset are kept if no later event concerns it.
 
-Older versions have one short page, made from the list of versions. With all pages, they would be most of the site and
-most of the time; the records of an older version are one ``registry browse URL`` away.
+Older versions have one short page, made from the list of versions. With all pages, they would take most of the space
+and time; to see the records of an older version, use ``registry browse URL``.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ _PROVED: Final = "-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteReport:
-    """What ``write_site`` did.
+    """The result of ``write_site``.
 
     Attributes:
         url: the path or URL of the site.
         num_pages: the number of its pages.
         num_files, num_bytes: the number and the size of its files.
-        written, unchanged, removed: the numbers of files that were written, kept as they were, and removed.
+        written, unchanged, removed: the numbers of files that were written, left unchanged, and removed.
         written_bytes: the size of the files that were written.
-        problems: the addresses whose pages are only words about an error, and the message of each.
+        problems: the addresses whose pages only show an error, and its message.
         notes: for people.
         index: the values of ``site.json``.
-        dry_run: whether nothing was written.
+        dry_run: whether this was a dry run, which writes nothing.
     """
 
     url: str
@@ -93,7 +93,7 @@ class SiteOptions:
         base_url: the address of the site, for canonical links, the site map, and code for readers.
         data_url: the URL of the data directory. None: that of the catalog, if it is a URL.
         with_data: copy the files of the versions into the site, as its data directory.
-        with_actors: keep who published and changed something.
+        with_actors: include the names of people who published or changed something.
     """
 
     datasets: tuple[str, ...] | None = None
@@ -118,16 +118,16 @@ def write_site(
 ) -> SiteReport:
     """Write the pages of a catalog, and a catalog for ``registry.connect(URL)``, to a folder or bucket.
 
-    Only files that changed are written. Each appears whole; ``site.json`` and then the first page are written last, so
-    readers see the old site or the new one. A run that was killed is finished by the next one.
+    Only files that changed are written, each atomically. ``site.json`` and then the first page are written last, so
+    readers see either the old or the new site. If a run is killed, the next run finishes it.
 
     Args:
         catalog: the catalog.
         out: the path or URL of the folder.
         options: what the site contains.
-        key: signs the index, ``site.json``.
-        force: write into a folder that has other files, and make every page again.
-        new_log: replace a site whose log this one does not continue; its readers refuse the new one.
+        key: the key that signs the index, ``site.json``.
+        force: write into a folder that has other files, and render every page again.
+        new_log: replace a site even if the new log does not continue its log; readers of the site will refuse it.
         dry_run: render everything, and write nothing to ``out``.
         progress: called with a ``Progress``.
 
@@ -141,7 +141,7 @@ def write_site(
     """
     for name in ("records", "versions"):
         if (number := getattr(options, name)) is not None:
-            whole_number(number, name, least=1, hint="None is all.")
+            whole_number(number, name, least=1, hint="None means all.")
     store = open_store(out)
     with ExitStack() as stack:
         if not dry_run:
@@ -178,7 +178,7 @@ def write_site(
         placed = place_files(
             store, folder, old, build.new, types=build.types, force=force, dry_run=dry_run, advance=advance
         )
-        notes += tuple(f"{name} is not a file of the site, and stays as it is" for name in placed.foreign)
+        notes += tuple(f"{name} is not a file of the site, and was not changed" for name in placed.foreign)
         return _report(
             store,
             build.new,
@@ -364,13 +364,15 @@ def _view(catalog: Catalog, options: SiteOptions) -> tuple[SiteView, tuple[str, 
             raise UsageError(f"{url!r:.200} is not the address of a site", hint="Write https://host/path/.")
         url = url.rstrip("/") + "/"
     if options.with_data and options.data_url is not None:
-        raise UsageError("the data is either in the site or elsewhere", hint="Leave out the data URL.")
+        raise UsageError("with_data and data_url cannot be combined", hint="Leave out the data URL.")
     data, notes = f"{DATA}/" if options.with_data else options.data_url, ()
     if data is None and "://" in catalog.data_dir and not is_local(catalog.data_dir):
         data = catalog.data_dir
     if data is None:
         options_of_data = f"{spell('with_data', True)} or {spell('data_url=URL')}"
-        note = f"readers of the site find no records, because nothing says where the data is: {options_of_data}"
+        note = (
+            f"readers of the site cannot find the records, because the place of the data is unknown: {options_of_data}"
+        )
         return SiteView(name=catalog_name(Visit(catalog=catalog)), url=url), (note,)
     return SiteView(name=catalog_name(Visit(catalog=catalog)), url=url, data_url=data.rstrip("/") + "/"), notes
 

@@ -1,4 +1,4 @@
-"""The files of a site: which ones an earlier run wrote, and how new ones replace them while people read the site.
+"""The files of a site: those of an earlier run, and their replacement while people read the site.
 
     new files in a staged folder  ->  media, catalog, pages, site.json, index.html  ->  files of old pages are removed
 
@@ -114,9 +114,9 @@ class SiteFiles:
             with_files = True
         if with_files and not force:
             raise ConflictError(
-                f"{store.locate('')} contains files, and none of them says that it is a site",
-                hint=f"Name an empty folder, or add the site to these files with {spell('force', True)}: "
-                "it replaces those that have the name of a page.",
+                f"{store.locate('')} contains files, but is not a site",
+                hint=f"Name an empty folder, or add the site to these files with {spell('force', True)}, which "
+                "replaces files that have the name of a page.",
                 details={"path": store.locate("")},
             )
         return cls()
@@ -224,7 +224,7 @@ def _writing(store: Store, old: SiteFiles, *, force: bool) -> Iterator[None]:
         store.write_bytes(LOCK, now.isoformat().encode(), overwrite=True)  # that of a run that was killed
     try:
         if SiteFiles.read(store, force=True) != old:
-            raise _conflict(store, "wrote to {} since this one began, which has written nothing")
+            raise _conflict(store, "wrote to {} since this run began; this run has written nothing")
         yield
     finally:
         store.remove(LOCK)
@@ -233,7 +233,7 @@ def _writing(store: Store, old: SiteFiles, *, force: bool) -> Iterator[None]:
 def _conflict(store: Store, what: str) -> ConflictError:
     return ConflictError(
         f"another run {what.format(store.locate(''))}",
-        hint="Repeat the command when the other one has ended. If it was killed, write now with "
+        hint="Repeat the command when the other run has ended. If it was killed, write now with "
         f"{spell('force', True)}.",
         details={"path": store.locate("")},
     )

@@ -1,4 +1,4 @@
-"""The splits of a version: what an expression reads, how it was rounded, how two relate, and equal parts.
+"""The splits of a version: what an expression selects, how it was rounded, how two relate, and equal parts.
 
 Without a query, and in a site of files, the page shows the splits with their shards and some worked examples.
 """
@@ -43,7 +43,7 @@ def splits(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
             return None
         try:
             if len(query[field]) > _MOST_LETTERS:
-                raise UsageError(f"an expression on a page has at most {_MOST_LETTERS:,} characters")
+                raise UsageError(f"an expression on a page must not exceed {_MOST_LETTERS:,} characters")
             return make()
         except (UsageError, NotFoundError) as error:
             errors[field] = fields_of(error, "code", "hint") | {"message": str(error)}

@@ -1,7 +1,7 @@
 """The statistics of a version, feature by feature and split beside split; a bar leads to the records that it counts.
 
-The condition of a bar selects exactly the records that it counts, where each record has one value of the feature. It
-has none where no condition can say that: for the lengths of texts, values in sequences, or very large integers.
+The condition of a bar selects exactly the records that it counts, if each record has one value of the feature. A bar
+has no condition if none can express this: for the lengths of texts, values in sequences, or very large integers.
 """
 
 from __future__ import annotations

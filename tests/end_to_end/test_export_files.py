@@ -251,7 +251,7 @@ def test_an_export_that_is_interrupted_leaves_nothing(
 
 def test_classes_that_cannot_be_folders_are_named() -> None:
     for names, problem in (
-        (["a", "b/c"], "the class 'b/c' cannot be the name of a folder: it contains a separator of folders"),
+        (["a", "b/c"], "the class 'b/c' cannot be the name of a folder: it contains a path separator"),
         ([".."], "the class '..' cannot be the name of a folder: it begins like a hidden folder"),
         (["Cat", "cat"], "the class 'cat' cannot be the name of a folder: it differs from 'Cat' only in case"),
         (["ä" * 128], f"the class '{'ä' * 128}' cannot be the name of a folder: it is longer than 255 bytes"),
@@ -278,10 +278,10 @@ def test_the_image_and_the_class_of_a_folder_are_chosen_or_asked_for() -> None:
         plan(left=image, right=image)
     assert (
         str(refused.value)
-        == "an image folder has one image for each record, and several features are images: left, right"
+        == "an image folder has one image for each record, but several features are images: left, right"
     )
     assert refused.value.hint == "Choose one: columns=['left']. Or export webdataset or parquet."
-    with pytest.raises(UsageError, match="needs an image feature, and this version has none"):
+    with pytest.raises(UsageError, match="needs an image feature, but this version has none"):
         plan(id="int64")
     with pytest.raises(UsageError, match=r"metadata.jsonl names the image in the column 'file_name'"):
         plan(image=image, file_name=Text())

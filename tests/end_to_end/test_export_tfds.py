@@ -111,7 +111,7 @@ def test_other_data_in_the_way_is_left_alone(catalog: registry.Catalog, tmp_path
     before = contents(folder)
     with pytest.raises(ConflictError) as error:
         dataset.export_tfds(tmp_path / "out")
-    assert error.value.message == f"{folder} holds other data"
+    assert error.value.message == f"{folder} contains other data"
     assert error.value.hint == "Move it away, or export into another folder."
     assert contents(folder) == before
 

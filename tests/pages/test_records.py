@@ -193,7 +193,7 @@ def test_a_page_shows_chosen_columns_of_an_expression(gallery: registry.Catalog)
         ({"sort": "prise"}, 400, "Did you mean &#39;price&#39;?"),
         ({"after": "x"}, 400, "after is not the number of a record: &#39;x&#39;"),
         ({"before": "-1"}, 400, "before is not the number of a record: &#39;-1&#39;"),
-        ({"after": "1", "before": "9"}, 400, "the address has both"),
+        ({"after": "1", "before": "9"}, 400, "an address must not have both"),
         ({"after": "119"}, 404, "there are no records behind 119"),
         ({"before": "0"}, 404, "there are no records before 0"),
         ({"where": "price > 0", "after": "500"}, 404, "Begin at the first page."),

@@ -180,14 +180,14 @@ def test_files_of_others_stay(catalog: registry.Catalog, tmp_path: Path) -> None
     for name, text in others.items():
         (site / name).parent.mkdir(parents=True, exist_ok=True)
         (site / name).write_text(text)
-    with pytest.raises(ConflictError, match="none of them says that it is a site"):
+    with pytest.raises(ConflictError, match="contains files, but is not a site"):
         write_site(catalog, site)
     others.pop("llms.txt")
     (site / "llms.txt").unlink()
     write_site(catalog, site, force=True)
     (site / "robots.txt").write_text("mine")
     report = write_site(catalog, site, SiteOptions(base_url="https://example.org/"))
-    assert "robots.txt is not a file of the site, and stays as it is" in report.notes
+    assert "robots.txt is not a file of the site, and was not changed" in report.notes
     catalog.lifecycle.yank("plain:1.0.0", reason="wrong labels")
     write_site(catalog, site, SiteOptions(datasets=("hostile",)), new_log=True)
     for name, text in (others | {"robots.txt": "mine"}).items():
@@ -231,7 +231,7 @@ def test_what_could_not_be_read_is_said_without_paths_and_tried_again(tmp_path: 
         assert "datasets/plain/1.0.0/records/train/0" in dict(failed.problems)
         content = b"".join(tree_of(tmp_path / "site").values())
         assert b"brien" not in content
-        assert b"could not be made" in content
+        assert b"could not be created" in content
         assert write_site(catalog, tmp_path / "site").problems == failed.problems
         (tmp_path / "kept").rename(shard)
         assert write_site(catalog, tmp_path / "site").problems == ()
@@ -352,7 +352,7 @@ def test_one_run_at_a_time_writes_to_a_bucket(
 
     with monkeypatch.context() as patch:
         patch.setattr("registry.pages.site.place_files", come_second)
-        with pytest.raises(ConflictError, match=f"another run wrote to {bucket}/? since this one began"):
+        with pytest.raises(ConflictError, match=f"another run wrote to {bucket}/? since this run began"):
             write_site(catalog, bucket)
     assert write_site(catalog, bucket).written == 0
     store, now = open_store(bucket), datetime.now(UTC)

@@ -398,7 +398,7 @@ def test_messages_of_unreadable_files_name_no_places(
             address = f"datasets/lab_digits/1.0.0/{part}"
             texts = [it.get(address).data.decode() for it in (reader, admin)]
             assert ["hidden-place" in text for text in texts] == [False, True], part
-            assert "the server could not read what this page needs" in texts[0]
+            assert "the server could not read the data for this page" in texts[0]
 
 
 def test_a_catalog_that_does_not_answer_and_a_fault_are_words(
@@ -421,7 +421,7 @@ def test_a_catalog_that_does_not_answer_and_a_fault_are_words(
         path.unlink()
         answer = reader.get("log/")
         assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
-        assert b"the server could not read what this page needs" in answer.data
+        assert b"the server could not read the data for this page" in answer.data
         assert b"hidden-place" not in answer.data
 
 
@@ -465,7 +465,7 @@ def test_only_publishers_keep_columns(reader: Browser, admin: Browser, monkeypat
     path = "datasets/lab_digits/1.0.0/records/train/?sort=x"
     answer = reader.post(path, {"seal": reader.seal})
     assert (answer.status, kept) == (403, [])
-    assert b"for publishers and admins only" in answer.data
+    assert b"only publishers and admins may" in answer.data
     answer = admin.post(path, {"seal": admin.seal})
     assert (answer.status, len(kept)) == (303, 1)
     assert urljoin(admin.url + path, answer.headers["Location"]) == admin.url + path
