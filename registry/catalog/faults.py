@@ -51,8 +51,7 @@ _UNREACHABLE: Final = "Check that the server is running and that host and port a
 _NO_STATE: Final = re.compile(r"session is (not )?read-only|server is (not )?in hot standby mode")
 _STATE: Final = (
     "The server is running, but target_session_attrs requires another kind of server. Change "
-    "target_session_attrs in "
-    "the URL (or PGTARGETSESSIONATTRS), or name a server of that kind."
+    "target_session_attrs in the URL (or PGTARGETSESSIONATTRS), or name a server of that kind."
 )
 
 _LOST: Final = "Run the same command again; nothing was changed."

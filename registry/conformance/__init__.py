@@ -1,8 +1,8 @@
-"""Checks that a service keeps the catalog protocol over HTTP, for those who run one or write one.
+"""Checks that a service implements the catalog protocol over HTTP, for operators and authors of services.
 
     pytest --pyargs registry.conformance --url https://catalog.example/
 
-It needs the extra ``conformance``. Nothing else imports this folder. The service is a black box: it is asked over plain
-HTTP and through the client. A check that fails says what was asked, what is required and where that is written.
-``plugin.py`` has the options, ``peer.py`` asks, and ``conftest.py`` makes the tokens and datasets of a run.
+It needs the extra ``conformance``. No other code imports this folder. The service is a black box: requests are sent
+over plain HTTP and through the client. A failing check names the request, the requirement and its source. ``plugin.py``
+has the options, ``peer.py`` sends requests, and ``conftest.py`` creates the tokens and datasets of a run.
 """

@@ -1,4 +1,4 @@
-"""The tokens and the datasets of a run. At its end, tokens are revoked, and versions are dropped and removed."""
+"""The tokens and the datasets of a run. At the end, tokens are revoked, and versions are dropped and removed."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ NUM_EXAMPLES = 40
 
 
 def pytest_ignore_collect(config: pytest.Config) -> bool | None:
-    """Leave the files out of every run that is not about a service."""
+    """Ignore the files in every run that is not about a service."""
     return None if hasattr(config.option, "admin_token") else True
 
 
 @pytest.fixture(scope="session")
 def peer(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
-    """The service. The client gets a cache and a data folder of its own."""
+    """The service. The client gets its own cache and data folder."""
     url = pytestconfig.getoption("--url")
     if not url:
         raise pytest.UsageError("--url is missing: the URL of the service")
@@ -47,11 +47,11 @@ class Run:
 
     Attributes:
         peer: the service.
-        admin: the token with which everything is made.
-        prefix: what the names of datasets begin with.
+        admin: the admin token of the run.
+        prefix: the prefix of the names of datasets.
         tokens: ``reader``, ``publisher`` and ``admin`` cover all; with ``of open`` after the role, ``prefix + open*``.
-        made: the id of each token that was made.
-        published: each version that was published.
+        made: the ids of the tokens that were created.
+        published: the versions that were published.
     """
 
     peer: Peer
@@ -94,7 +94,7 @@ class Run:
             try:
                 catalog.add({"number": range(num_examples)}, self.prefix + name)
             except RegistryError as error:
-                fail(f"a publisher has to be able to publish through the client, but: {error} {error.hint}")
+                fail(f"a publisher must be able to publish through the client, but: {error} {error.hint}")
         return reference
 
 
@@ -104,7 +104,7 @@ def login(pytestconfig: pytest.Config, peer: Peer) -> str | None:
     text: str | None = pytestconfig.getoption("--admin-token") or os.environ.get(TOKEN) or None
     answer = peer.call("now", {}, text)
     if answer.status == 401:
-        pytest.skip("it needs a token: --admin-token, or REGISTRY_TOKEN")
+        pytest.skip("needs a token: --admin-token, or REGISTRY_TOKEN")
     answer.expect(200, why="every valid token may read the clock")
     return text
 
@@ -113,9 +113,9 @@ def login(pytestconfig: pytest.Config, peer: Peer) -> str | None:
 def run(pytestconfig: pytest.Config, peer: Peer, login: str | None) -> Iterator[Run]:
     """The tokens of the run, and its datasets ``open`` and ``secret``."""
     if pytestconfig.getoption("--read-only"):
-        pytest.skip("it changes the catalog, and the run is --read-only")
+        pytest.skip("changes the catalog, but the run is --read-only")
     if login is None or peer.call("access.tokens", {}, login).status == 403:
-        pytest.skip("it needs the token of an admin: --admin-token, or REGISTRY_TOKEN")
+        pytest.skip("needs an admin token: --admin-token, or REGISTRY_TOKEN")
     run, before = Run(peer, login), os.environ.get(TOKEN)
     try:
         for role in Role:

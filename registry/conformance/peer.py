@@ -1,4 +1,4 @@
-"""``Peer``: asks a service over plain HTTP, and says what is required of its answers."""
+"""``Peer``: sends requests to a service over plain HTTP, and checks its answers against requirements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PATIENCE: Final = 200
 
 
 def fail(message: str) -> NoReturn:
-    """End the check with a requirement that is not met."""
+    """Fail the check with a requirement that is not met."""
     __tracebackhide__ = True
     raise AssertionError(message)
 

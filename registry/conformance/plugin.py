@@ -17,5 +17,5 @@ def pytest_load_initial_conftests(parser: pytest.Parser, args: Sequence[str]) ->
     if any("registry.conformance" in each.replace("/", ".") for each in args):
         group = parser.getgroup("conformance", "a service of a catalog")
         group.addoption("--url", metavar="URL", help="The URL of the service")
-        group.addoption("--admin-token", metavar="TEXT", help="The token of an admin; better in $REGISTRY_TOKEN")
-        group.addoption("--read-only", action="store_true", help="Check only what changes nothing")
+        group.addoption("--admin-token", metavar="TEXT", help="An admin token; prefer $REGISTRY_TOKEN")
+        group.addoption("--read-only", action="store_true", help="Run only checks that change nothing")

@@ -20,11 +20,11 @@ def test_a_version_is_found_resolved_read_and_verified(run: Run) -> None:
     with run.connect("reader of open") as catalog:
         dataset = catalog.dataset(f"{run.prefix}open:1.0.0")
         if dataset.resolve("train[:25%]").num_examples != NUM_EXAMPLES // 4:
-            fail("train[:25%] has to be a quarter of the records")
+            fail("train[:25%] must be a quarter of the records")
         if sorted(row["number"] for row in dataset.read("train")) != list(range(NUM_EXAMPLES)):
-            fail("the records that were published have to be read")
+            fail("the published records must be readable")
         if faults := dataset.verify(deep=True).faults:
-            fail(f"the files of the version have to be intact: {faults}")
+            fail(f"the files of the version must be intact: {faults}")
 
 
 def test_an_alias_moves_and_its_history_stays(run: Run) -> None:
@@ -32,10 +32,10 @@ def test_an_alias_moves_and_its_history_stays(run: Run) -> None:
     with run.connect() as catalog:
         catalog.aliases.set("production", f"{name}:1.0.0", reason="tested")
         if str(catalog.dataset(f"{name}@production").reference) != f"{name}:1.0.0":
-            fail("an alias has to lead to its version")
+            fail("an alias must resolve to its version")
         catalog.aliases.remove(f"{name}@production")
         if len(catalog.aliases.history(f"{name}@production")) != 2:
-            fail("the history of an alias has to have each change")
+            fail("the history of an alias must contain each change")
 
 
 def test_a_withdrawn_version_is_found_by_its_number_only(run: Run) -> None:

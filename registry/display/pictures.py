@@ -146,7 +146,7 @@ def as_rgb(pixels: npt.NDArray[Any]) -> Pixels:
 
 
 def draw(pictures: Sequence[Pixels], graphics: Graphics, *, shades: str = " ░▒▓█", gap: int = 4) -> str:
-    """Pictures next to each other in the form that a terminal draws. It contains no foreign text, so it is safe to print.
+    """Pictures next to each other in the form that a terminal draws, without foreign text, so it is safe to print.
 
     ``gap`` is between two pictures, in pixels of a picture or in columns of text.
     """

@@ -123,7 +123,7 @@ def test_without_an_admin_only_reading_is_checked(home: CatalogBackend, server: 
         code, output = conformance(server.url, tmp_path / "run", *options, token=token)
         assert code == 0, output
         assert counts(output).keys() == {"passed", "skipped"}, output
-        assert "it needs the token of an admin: --admin-token" in output or "the run is --read-only" in output
+        assert "needs an admin token: --admin-token" in output or "the run is --read-only" in output
     assert home.log.num_rows() == before
 
 

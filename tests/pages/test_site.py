@@ -400,12 +400,15 @@ def test_the_command_says_what_it_wrote(
     said = capsys.readouterr()
     assert said.out.startswith(f"wrote {site}: ")
     assert " files written (" in said.out
-    note = "readers of the site find no records, because nothing says where the data is: --with-data or --data-url URL"
+    note = (
+        "readers of the site cannot find the records, because the place of the data is unknown: "
+        "--with-data or --data-url URL"
+    )
     assert said.err == f"note: {note}\n"
     assert verify_index(parse_site_index((site / "site.json").read_bytes()), [load_public_key(f"{key}.pub")])
     assert (site / "datasets" / "plain" / "1.0.0" / "records" / "train" / "index.html").is_file()
     assert run(["site", str(tmp_path), "--catalog", catalog.url]) == 4
-    assert "none of them says that it is a site" in capsys.readouterr().err
+    assert "contains files, but is not a site" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("url", ["example.org", "ftp://example.org/", "https://a:b@example.org/", 'https://a/"x'])

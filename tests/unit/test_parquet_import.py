@@ -170,7 +170,7 @@ def test_many_problems_are_counted(tmp_path: Path) -> None:
 def test_a_folder_without_parquet_files_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PreparedFormatError) as caught:
         describe(tmp_path)
-    assert str(caught.value) == f"{open_store(tmp_path).url} holds no Parquet files"
+    assert str(caught.value) == f"{open_store(tmp_path).url} contains no Parquet files"
     assert caught.value.hint == NAMES_HINT
 
 
@@ -193,7 +193,7 @@ def test_a_folder_that_tfds_prepared_is_named_as_such(tmp_path: Path) -> None:
         describe(tmp_path / "1.0.0")
     assert (
         str(caught.value)
-        == f"{open_store(tmp_path / '1.0.0').url} holds no Parquet files, but a version prepared by TFDS"
+        == f"{open_store(tmp_path / '1.0.0').url} contains no Parquet files, but a version prepared by TFDS"
     )
     assert caught.value.hint == "Import it with: registry import tfds DIR"
 
