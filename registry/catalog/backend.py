@@ -419,9 +419,9 @@ class LifecycleCalls(Protocol):
         """Plan the removal of the files of a dropped version, or begin it if it is due. Files are not touched.
 
         The removal is due ``grace`` after the drop, or now if that is zero. None means as planned before, or seven
-        days. A removal that has already begun is returned unchanged. The caller removes the files, and then calls this
-        with
+        days.
 
+        A removal that has already begun is returned unchanged. The caller removes the files, and then calls this with
         ``is_done`` to end the removal.
 
         Raises:

@@ -102,6 +102,7 @@ def protect(session: Session, dataset: str | None, two_persons: bool, dry_run: b
 
     NAME is a dataset, or NAME/CONFIG. 'build', 'publish' and 'import' no longer change the canonical version, and
     refuse --promote. A protected dataset without versions has no canonical version until one is promoted.
+
     With --two-persons, promotions and 'unprotect' need the approval of another person: see 'registry proposal'.
 
     Examples:
