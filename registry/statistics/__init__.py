@@ -5,7 +5,7 @@ numbers  sums  distinct     numbers: buckets, exact sums, numbers of distinct va
 texts  media                texts and classes; stored images and audio files
 duplicates                  records that occur several times, in one split or in several
 values  document            the results as values, and as one canonical JSON document
-differences  rows           what differs between splits; the table that people see
+differences  rows           differences between splits; the table that is displayed
 """
 
 from typing import TYPE_CHECKING

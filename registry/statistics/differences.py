@@ -1,4 +1,4 @@
-"""What differs between the splits of a version: classes that a split lacks, shifted means, other shares of nulls."""
+"""Finds differences between the splits of a version: missing classes, shifted means, other shares of nulls."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Difference(NamedTuple):
 def find_differences(
     statistics: Mapping[str, SplitStatistics], paths: Collection[str] | None = None
 ) -> list[Difference]:
-    """Compare each split with the largest one, which is the first of equally large ones.
+    """Compare each split with the largest one (the first of several).
 
-    ``paths`` are the features to compare, or all of them.
-    A mean is shifted if it differs by more than a quarter of the standard deviation in the largest split, and by more
-    than four times the standard error of the smaller one. Of texts and audio, the lengths are compared.
+    ``paths`` are the features to compare, or all of them. A mean is shifted if it differs by more than a quarter of the
+    standard deviation in the largest split, and by more than four times the standard error of the smaller split. For
+    texts and audio, lengths are compared.
     """
     if len(statistics) < 2:
         return []
@@ -47,9 +47,9 @@ def find_differences(
 
 
 def measured(feature: FeatureStatistics) -> NumberStatistics | None:
-    """The numbers that describe a feature: its values, the characters of texts, or the seconds of audio.
+    """Return the numbers that describe a feature: its values, the characters of texts, or the seconds of audio.
 
-    None for labels, whose numbers mean nothing, and for images and features of unknown classes.
+    Returns None for labels, whose numbers have no meaning, and for images and features of unknown classes.
     """
     if feature.kind == "number":
         return feature
@@ -76,7 +76,7 @@ def _compare(
     shift, spread = numbers.mean - others.mean, others.std or 0.0
     if not spread:
         if shift:
-            yield f"{mean} is {numbers.mean:.4g}, all values in {largest} are {others.mean:.4g}"
+            yield f"{mean} is {numbers.mean:.4g}, but all values in {largest} are {others.mean:.4g}"
     elif abs(shift) > max(_SHIFT * spread, _ERRORS * spread / max(1, numbers.count) ** 0.5):
         amount = abs(shift) / spread
         shown = f"{amount:.1f}" if amount < _FAR else f"more than {_FAR}"
@@ -84,11 +84,11 @@ def _compare(
 
 
 def _lacking(classes: Classes | None, others: Classes | None) -> str:
-    """The classes that occur in ``others`` and not in ``classes``; "" for no such class, or if they are not counted."""
+    """List the classes in ``others`` that are not in ``classes``. Returns "" if all are, or if they are not counted."""
     if classes is None or others is None or classes.counts is None or others.counts is None:
         return ""
     unused = [number for number, count in enumerate(classes.counts) if not count]
     lacking = [number for number in unused if others.counts[number]]
-    names = dict(zip(unused, classes.unused, strict=False))  # only the first have names
+    names = dict(zip(unused, classes.unused, strict=False))  # only the first classes have names
     more = f" and {len(lacking) - _NAMED:,} more" if len(lacking) > _NAMED else ""
     return f"{', '.join(names.get(number, str(number)) for number in lacking[:_NAMED])}{more}"

@@ -18,7 +18,7 @@ Hashes = npt.NDArray[np.uint64]
 
 _BITS: Final = 12
 _REST: Final = 64 - _BITS
-_LOG_2: Final = 0.6931471805599453  # libraries of machines may differ in its last bit
+_LOG_2: Final = 0.6931471805599453  # its last bit may differ between machines
 
 ERROR: Final = 0.01625
 """The relative standard error of an estimate: 1.04 / sqrt(4096)."""
@@ -36,14 +36,14 @@ def hash_numbers(values: npt.NDArray[Any]) -> Hashes:
 
 
 class Registers:
-    """The state of an estimate: for each of 4,096 groups of hashes, the most trailing zeros of a hash, plus one."""
+    """The state of an estimate: the maximum number of trailing zeros, plus one, in each of 4,096 groups of hashes."""
 
     def __init__(self) -> None:
         self.ranks = np.zeros(2**_BITS, np.uint8)
 
     def add(self, hashes: Hashes) -> None:
         """Add the hashes of values."""
-        # The first few set most registers. Of those that follow, few change one: in growing parts, most are left out.
+        # The first hashes set most registers. Of later ones, few change a register, so growing parts skip most of them.
         start, size = 0, hashes.size if self.ranks.any() else 2**_BITS
         while start < hashes.size:
             self._add_part(hashes[start : start + size])
@@ -54,8 +54,8 @@ class Registers:
         np.maximum(self.ranks, later.ranks, out=self.ranks)
 
     def _add_part(self, hashes: Hashes) -> None:
-        # A hash changes its register only if it has as many trailing zeros: at least as many as the lowest has.
-        # Which ones do is random, so that compress takes a quarter of the time of indexing.
+        # A hash changes its register only if it has enough trailing zeros: at least as many as the lowest register.
+        # Such hashes are randomly distributed, for which compress takes a quarter of the time of indexing.
         hashes = hashes.compress(hashes & np.uint64(2 ** int(self.ranks.min()) - 1) == 0)
         groups = (hashes >> np.uint64(_REST)).view(np.int64)
         masks = (np.uint64(1) << self.ranks.astype(np.uint64)) - np.uint64(1)

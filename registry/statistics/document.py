@@ -2,7 +2,7 @@
 
     results of StatisticsFold by split -> statistics_documents -> statistics.json -> parse_statistics -> Statistics
 
-Only fields that say something are written. All numbers are finite; integers have all their digits.
+Fields with their default value are left out. All numbers are finite; integers have all their digits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from registry.statistics.values import (
 )
 
 FORMAT: Final = 1
-"""The form of the document. A later one that readers of this one would misread gets another number."""
+"""The version of the format. It changes if older readers would misread the document."""
 
 DOCUMENT_NAME: Final = "statistics.json"
 
@@ -42,8 +42,8 @@ _MOST_SENTENCES: Final = 10
 class Statistics(Mapping[str, SplitStatistics]):
     """The statistics of a version by split: ``statistics["train"]["price"].mean``.
 
-    ``moments`` write the numbers of features that hold dates, times and durations, by path. The document does not have
-    them: they come from the schema of the version.
+    ``moments`` format the numbers of features of dates, times and durations, by path. They are not in the document, but
+    come from the schema of the version.
     """
 
     splits: Mapping[str, SplitStatistics]
@@ -65,12 +65,12 @@ class Statistics(Mapping[str, SplitStatistics]):
         return panel(self, shown, *duplicate_sentences(self))
 
     def to_json(self) -> dict[str, Any]:
-        """The splits of the document, as JSON values."""
+        """Return the splits of the document as JSON values."""
         result: dict[str, Any] = _tree(self.splits)
         return result
 
     def without_duplicates(self) -> Statistics:
-        """The statistics as an older document has them: duplicates are not counted."""
+        """Return the statistics without duplicates, which older documents do not count."""
         splits = {name: replace(split, duplicates=None) for name, split in self.splits.items()}
         return replace(self, splits=splits)
 
@@ -85,10 +85,10 @@ class Statistics(Mapping[str, SplitStatistics]):
 
 
 def duplicate_sentences(statistics: Statistics, splits: Collection[str] = ()) -> list[str]:
-    """Say which records of ``splits``, or of all, are exact duplicates; nothing if they were not counted.
+    """Describe the exact duplicates in ``splits``, or in all splits. Returns nothing if they were not counted.
 
-    Of two splits, the records of the smaller one that the other has, too, are counted. At most ten sentences, and a
-    last one with the number of the others.
+    For two splits, the records of the smaller one that also occur in the other are counted. Returns at most ten
+    sentences, and a last one with the number of further sentences.
     """
     chosen = {name: statistics[name] for name in splits or statistics}
     sentences = []
@@ -99,14 +99,14 @@ def duplicate_sentences(statistics: Statistics, splits: Collection[str] = ()) ->
             sentences.append(f"duplicates within {name}: {num_repeated:,} of {split.num_examples:,} records")
         for other, count in split.duplicates.shared.items():
             if min((chosen[it].num_examples, it) for it in (name, other) if it in chosen)[1] == name:
-                sentences.append(f"records of {name} that are in {other}, too: {count:,}")
+                sentences.append(f"records of {name} that are also in {other}: {count:,}")
     if (more := len(sentences) - _MOST_SENTENCES) > 0:
         sentences[_MOST_SENTENCES:] = [f"and {more:,} more such lines"]
     return sentences
 
 
 def statistics_documents(results: Mapping[str, SplitStatistics]) -> dict[str, bytes]:
-    """The document by its name; the same results in the same order give the same bytes.
+    """Return the document by its name. The same results in the same order give the same bytes.
 
     >>> print(statistics_documents({"train": SplitStatistics(num_examples=0, features={})})["statistics.json"].decode())
     {"format":1,"splits":{"train":{"num_examples":0,"features":{}}}}
@@ -117,10 +117,10 @@ def statistics_documents(results: Mapping[str, SplitStatistics]) -> dict[str, by
 
 
 def parse_statistics(document: bytes) -> Statistics:
-    """Read a document. Fields that this version does not know are ignored.
+    """Read a document. Unknown fields are ignored.
 
     Raises:
-        PreparedFormatError: it is not a statistics document, or of a form that this version does not know.
+        PreparedFormatError: the data is not a statistics document, or its format is unknown.
     """
     node = parse_json(document.decode("utf-8", "replace"), DOCUMENT_NAME)
     result: Statistics = _read(Statistics, node)
@@ -180,13 +180,13 @@ _READERS: Final[dict[str, Callable[[JsonNode], Any]]] = {
     "features": partial(_dict_of, partial(_read, FeatureStatistics)),
     "splits": partial(_dict_of, partial(_read, SplitStatistics)),
 }
-"""How each field is read that is not an integer; a name means the same in all classes."""
+"""The readers of fields that are not integers. A name has the same meaning in all classes."""
 
 
 def _tree(value: Any) -> Any:
-    """The JSON form of a value, without fields that have their default."""
+    """Return the JSON form of a value, without fields that have their default."""
     if isinstance(value, (Histogram, Distinct, Frequent, Classes, NumberStatistics, Duplicates, SplitStatistics)):
-        # A subclass has the fields of its base first, which are described by those that follow: kind and dtype.
+        # A subclass has the fields of its base first, but its own fields, kind and dtype, describe them.
         options = sorted(fields(value), key=lambda option: _default(option) is not MISSING)
         pairs = ((option, getattr(value, option.name)) for option in options)
         return {option.name: _tree(inner) for option, inner in pairs if inner != _default(option)}

@@ -1,11 +1,11 @@
-"""Finds exact duplicates: 16 bytes for each record, the same for equal records, and how often each occurs in a split.
+"""Finds exact duplicates: a digest of 16 bytes for each record, and the number of its occurrences in a split.
 
     FlatRecords -> RecordDigester -> DigestPile of a split
     piles of all splits -> find_duplicates -> Duplicates of each
 
-Two records are equal if all their stored values are: the bits of numbers, and the bytes of texts and files. The
-serialization does not matter. Digests of different records differ, except with a probability of 2**-128; they are not
-cryptographic, so somebody can make records that have the same.
+Two records are equal if all their stored values are equal: the bits of numbers, and the bytes of texts and files. The
+serialization does not matter. Two different records have the same digest with a probability of 2**-128. Digests are not
+cryptographic, so records with the same digest can be constructed.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ Words: TypeAlias = npt.NDArray[np.uint64]
 DIGEST_BYTES: Final = 16
 
 _MOST_IN_MEMORY: Final = 2**20
-"""Most digests of a split that are in memory while its records are folded: 16 MiB."""
+"""The maximum number of digests in memory while the records of a split are folded: 16 MiB."""
 
 MOST_WAITING: Final = 2**18
-"""Most digests of a split that stay in memory until those of the other splits are there: 4 MiB."""
+"""The maximum number of digests of a split that stay in memory until the other splits are folded: 4 MiB."""
 
 _MOST_SORTED: Final = 2**20
-"""Most digests of all splits that are compared at once: 16 MiB, and four times as much for sorting."""
+"""The maximum number of digests that are compared at once: 16 MiB, and four times as much for sorting."""
 
 _MOST_SHARED: Final = 100
-"""Most other splits that a split names."""
+"""The maximum number of other splits in the result of a split."""
 
 _WORD: Final = 8
 _WINDOW: Final = 64
-"""Bytes of each value that are read at once."""
+"""The number of bytes of each value that are read at once."""
 
 _MOST_MIXED: Final = 512
 """Values of at most this many bytes are mixed word by word, all records together. CRCs are faster for longer ones."""
@@ -58,7 +58,7 @@ _FACTORS: Final = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], np.uint64)
 _NONE: Final = np.empty(0, np.int64)
 
 _MASKS: Final = np.array([2 ** (8 * size) - 1 for size in range(_WORD + 1)], np.uint64)
-"""The bits of the first bytes of a word."""
+"""Masks of the first bytes of a word."""
 
 
 class RecordDigester:
@@ -68,9 +68,9 @@ class RecordDigester:
         self._readers = codec_of(features.missing_as_none()).columns
 
     def digests(self, block: FlatRecords) -> tuple[bytes, list[Words | None]]:
-        """The digest of each record, 16 bytes each, and for each leaf the hashes of its texts, if it has texts.
+        """Return the digest of each record, 16 bytes each, and the hashes of the texts of each leaf of texts.
 
-        The records hold the features: other folds have read them.
+        The records must contain the features, which other folds have checked.
         """
         state = np.broadcast_to(_START, (2, block.num_records)).copy()
         texts: list[Words | None] = []
@@ -83,12 +83,12 @@ class RecordDigester:
 
 
 def pile_of_split(content: bytes = b"") -> DigestPile:
-    """A pile for the digests of a split."""
+    """Create a pile for the digests of a split."""
     return DigestPile(num_bytes=DIGEST_BYTES, most_in_memory=_MOST_IN_MEMORY, content=content)
 
 
 def find_duplicates(names: Sequence[str], piles: Sequence[DigestPile]) -> list[Duplicates]:
-    """The duplicates of each split, by its name and the digests of its records.
+    """Find the duplicates of each split, from its name and the digests of its records.
 
     The order of digests does not matter. More than a million are divided by means of the piles' temporary files.
 
@@ -131,9 +131,9 @@ def _most_shared(shared: dict[str, int]) -> dict[str, int]:
 
 
 def _count_repeated(piles: Iterable[Iterable[bytes]]) -> tuple[Places, Places, Places]:
-    """The digests that occur several times: a number of each, the split, and how often it occurs in this split.
+    """Find the digests that occur several times: a number for each, the split, and the occurrences in this split.
 
-    In the order of the numbers, and for each in the order of the splits.
+    Results are in the order of the numbers, then of the splits.
     """
     rows: list[Words] = [np.empty((0, 2), np.uint64)]
     weights: list[npt.NDArray[Any]] = []
@@ -143,13 +143,13 @@ def _count_repeated(piles: Iterable[Iterable[bytes]]) -> tuple[Places, Places, P
             piece = np.frombuffer(part, np.uint64).reshape(-1, 2)
             differ = _differ(piece)
             if not differ.all():
-                # Of equal neighbours, the first and the last are enough: all records of a large version may be equal.
+                # Of equal neighbours, keep only the first and the last: all records of a large version may be equal.
                 kept = np.flatnonzero(differ[1:] | differ[:-1])
                 piece, differ = piece[kept], np.diff(kept, append=len(piece))
             rows.append(piece)
             weights.append(differ[: len(piece)])
         ends.append(sum(map(len, rows)))
-    # The place of each row replaces the last bits of its first word. So sorting numbers finds the rows that may be
+    # The place of each row replaces the last bits of its first word. Sorting numbers then finds the rows that may be
     # equal, in the order of the splits.
     place_bits = np.uint64(2 ** ends[-1].bit_length() - 1)
     keys = np.concatenate([piece[:, 0] for piece in rows])
@@ -173,7 +173,7 @@ def _count_repeated(piles: Iterable[Iterable[bytes]]) -> tuple[Places, Places, P
 
 
 def _differ(rows: Words) -> npt.NDArray[np.bool_]:
-    """For each row, and for the end, whether it differs from the row before."""
+    """Return whether each row, and the end, differs from the row before."""
     differ = (rows[1:, 0] != rows[:-1, 0]) | (rows[1:, 1] != rows[:-1, 1])
     return np.concatenate([np.ones(min(1, len(rows)), np.bool_), differ, [True]])
 
@@ -202,9 +202,9 @@ def _words_of(reader: ColumnReader, flat: FlatBlock, block: FlatRecords, hashes:
 def _hash_column(
     column: NumberColumn | BytesColumn | None, flat: FlatBlock, hashes: list[Words], *, is_single: bool = False
 ) -> Iterable[npt.NDArray[Any]]:
-    """The values of each record: a number if it is single; otherwise two words of a hash.
+    """Return a word for the only number of each record, or two words of a hash for other values.
 
-    A record that lacks the key has no values.
+    A record without the key has no values.
     """
     counts = np.zeros(flat.num_records, np.int64)
     if column is None:
@@ -225,7 +225,7 @@ def _hash_column(
 
 
 def hash_items(data: Octets, starts: Places, sizes: Places) -> Words:
-    """Two words for each ``data[start : start + size]``, shape (2, number of items)."""
+    """Return two words for each ``data[start : start + size]``, shape (2, number of items)."""
     state = np.broadcast_to(_START, (2, sizes.size)).copy()
     _mix(state, sizes.view(np.uint64))
     long = np.flatnonzero(sizes > _MOST_MIXED)
@@ -238,7 +238,7 @@ def hash_items(data: Octets, starts: Places, sizes: Places) -> Words:
     if constant(sizes) is not None and not long.size:
         _mix_items(state, data, starts, sizes)
     elif long.size < sizes.size:
-        # The longest first, so that those that have another word are the first ones.
+        # The longest first, so that the items with a further word come first.
         order = np.argsort(np.minimum(sizes, _MOST_MIXED + 1).astype(np.uint16), kind="stable")[::-1][long.size :]
         mixed = state[:, order]
         _mix_items(mixed, data, starts[order], sizes[order])
@@ -264,12 +264,12 @@ def _mix_items(state: Words, data: Octets, starts: Places, sizes: Places) -> Non
 def _mix(state: Words, words: npt.NDArray[Any]) -> None:
     """Mix a word of each record into its ``state``.
 
-    One half is a chain, and the other the sum of all that the chain was; both are multiplied by odd numbers. A word
-    that differs always changes both. Later words can make both equal again only by accident, and not at once.
+    One half is a chain, and the other is the sum of all values of the chain; both are multiplied by odd numbers. A
+    different word always changes both. Later words can make both equal again only by accident, and not at once.
     """
     total, chain = state
     chain ^= words
     chain *= _FACTORS[0]
-    chain.byteswap(inplace=True)  # the high bits of a product depend on all bits, and come to the low ones
+    chain.byteswap(inplace=True)  # the high bits of a product depend on all bits, so move them to the low bits
     total += chain
     total *= _FACTORS[1]

@@ -40,16 +40,16 @@ from registry.statistics.values import (
 from registry.wire import FlatBlock
 
 MOST_LEAVES: Final = 10_000
-"""Most leaves of a schema that have statistics."""
+"""The maximum number of leaves with statistics."""
 
 MOST_DETAILED: Final = 1_000
-"""Most leaves of a schema whose statistics have histograms, quantiles and frequent values."""
+"""The maximum number of leaves with histograms, quantiles and frequent values."""
 
 _MOST_WAITING: Final = 2**22
-"""Most numbers that wait in buffers, over all leaves."""
+"""The maximum number of buffered numbers, over all leaves."""
 
 _MOST_TEXT_BYTES: Final = 2**26
-"""Most memory of texts that are counted one by one, over all leaves."""
+"""The maximum memory for texts that are counted individually, over all leaves, in bytes."""
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class LeafState:
 
 @dataclass(slots=True)
 class SplitState:
-    """The state of the fold: of each leaf, the digests of the records, and their number."""
+    """The state of the fold: the states of the leaves, the digests of the records, and their number."""
 
     leaves: list[LeafState]
     digests: DigestPile
@@ -84,14 +84,14 @@ class FoldedSplit(NamedTuple):
 
 
 def statistics_of(results: Mapping[str, FoldedSplit]) -> Statistics:
-    """The statistics of a version from the results of its splits, with the duplicates among all of them."""
+    """Combine the results of the splits of a version to its statistics, with the duplicates among all splits."""
     duplicates = find_duplicates(list(results), [split.digests for split in results.values()])
     pairs = zip(results.items(), duplicates, strict=True)
     return Statistics(splits={name: replace(split.statistics, duplicates=each) for (name, split), each in pairs})
 
 
 class StatisticsFold:
-    """Computes a ``FoldedSplit``: the same for any order of the files, division of the records, engine and machine.
+    """Computes a ``FoldedSplit``, independent of the order and division of records, the engine and the machine.
 
     >>> from registry.features import codec_of
     >>> from registry.features.fold import SplitFold
@@ -108,7 +108,7 @@ class StatisticsFold:
     def __init__(self, features: FeaturesDict) -> None:
         columns = columns_of(features.missing_as_none())
         self._num_omitted = max(0, len(columns) - MOST_LEAVES)
-        # Sorted, because a schema is published in another order than that of its source.
+        # Sorted, because the published schema has another order than its source.
         self._places = sorted(range(len(columns)), key=lambda place: columns[place].names)[:MOST_LEAVES]
         self._readers = [LeafReader(columns[place]) for place in self._places]
         self._digester = RecordDigester(features)
@@ -118,7 +118,7 @@ class StatisticsFold:
         self.is_quick = ContentReader(features).reads_blocks
 
     def start(self) -> SplitState:
-        """No records."""
+        """Return the state without records."""
         leaves = [reader.start(self._buffer, self._most_bytes) for reader in self._readers]
         return SplitState(leaves, pile_of_split())
 
@@ -143,7 +143,7 @@ class StatisticsFold:
         state.num_records += later.num_records
 
     def end(self, state: SplitState) -> FoldedSplit:
-        """The statistics, and the digests of the records."""
+        """Return the statistics, and the digests of the records."""
         pairs = zip(self._readers, state.leaves, strict=True)
         results = {reader.path: reader.end(leaf, state.num_records) for reader, leaf in pairs}
         for path in list(results)[MOST_DETAILED:]:
@@ -168,7 +168,7 @@ class LeafReader:
         self._leaf = leaf
         is_file = isinstance(leaf, Image) or (isinstance(leaf, Audio) and leaf.lazy_decode)
         self.is_text = leaf.dtype == TEXT and not (is_file or isinstance(leaf, RawFeature))
-        # A text is stored like a file, and its bytes are what is needed.
+        # A text is stored like a file, and its statistics need the bytes.
         stored: Leaf = Text() if is_file else leaf
         self._reader = ColumnReader.of(replace(column, leaf=stored), frozenset())
         self._num_levels = len(column.lengths)
@@ -177,7 +177,7 @@ class LeafReader:
         self._num_dimensions = len(shape)
 
     def start(self, buffer: int, most_bytes: int) -> LeafState:
-        """The state before the first record."""
+        """Return the state before the first record."""
         leaf = self._leaf
         values: Numbers | Texts | Images | Sounds | None = None
         if isinstance(leaf, Image):
@@ -195,10 +195,10 @@ class LeafReader:
         return LeafState(values, [Numbers(np.int64, buffer=buffer) for _ in range(num_lengths)])
 
     def add(self, state: LeafState, flat: FlatBlock, num_records: int, texts: Words | None = None) -> None:
-        """Add the values of a block; ``texts`` has the hashes of its texts, if they are known.
+        """Add the values of a block. ``texts`` has the hashes of its texts, if they are known.
 
         Raises:
-            CorruptExampleError: a record does not hold the feature.
+            CorruptExampleError: a record does not contain the feature.
         """
         if state.values is None or not num_records:
             return
@@ -230,7 +230,7 @@ class LeafReader:
             self._add_rows(state, rows)
 
     def end(self, state: LeafState, num_records: int) -> FeatureStatistics:
-        """The statistics of the leaf in all records."""
+        """Return the statistics of the leaf in all records."""
         leaf, values = self._leaf, state.values
         if values is None:
             return FeatureStatistics(kind="other", dtype="", count=num_records)
@@ -248,7 +248,7 @@ class LeafReader:
         return FeatureStatistics(kind=kind, dtype=dtype_name(leaf.dtype), **common, **described)
 
     def _add_rows(self, state: LeafState, rows: npt.NDArray[Any] | list[Any]) -> None:
-        """Add the values of records that have one: an array of equal shapes, or a list of values."""
+        """Add the values of records that have a value: an array of equal shapes, or a list of values."""
         if isinstance(rows, np.ndarray) and isinstance(state.values, Numbers) and not self._unknown:
             state.values.add(rows)
             return
@@ -294,7 +294,7 @@ class LeafReader:
 
 
 def _rows_of(column: Any, count: int) -> Any:
-    """The values of a column: an array of equal shapes, or a list of values whose shapes differ."""
+    """Return the values of a column: an array if their shapes are equal, otherwise a list."""
     if isinstance(column, TextColumn):
         return replace(column, copy=True).rows(0, count)
     values = column.array(count)
@@ -304,7 +304,7 @@ def _rows_of(column: Any, count: int) -> Any:
 
 
 def _divided(numbers: NumberStatistics, divisor: int) -> NumberStatistics:
-    """The statistics of the numbers divided by ``divisor``, without the most frequent."""
+    """Return the statistics of the numbers divided by ``divisor``, without frequent values."""
     moments = {name: getattr(numbers, name) for name in ("min", "max", "mean", "std")}
     if numbers.histogram is None or numbers.quantiles is None:
         return numbers
@@ -318,7 +318,7 @@ def _divided(numbers: NumberStatistics, divisor: int) -> NumberStatistics:
 
 
 def _in_brief(statistics: FeatureStatistics) -> FeatureStatistics:
-    """The statistics without histograms, quantiles and frequent values, also of lengths and sizes."""
+    """Return the statistics without histograms, quantiles and frequent values, including those of lengths and sizes."""
     omitted: dict[str, Any] = {"histogram": None, "quantiles": None, "quantile_error": 0.0, "frequent": ()}
     values = {option.name: getattr(statistics, option.name) for option in fields(statistics)}
     inner: dict[str, Any] = {

@@ -1,7 +1,7 @@
-"""Statistics of stored images and audio files, from the first bytes of each: nothing is decoded.
+"""Statistics of stored images and audio files, from the first bytes of each, without decoding.
 
-No library is used, so that the result does not depend on which are installed. A file whose header says nothing is
-counted as ``unknown``.
+No library is used, so that the result does not depend on installed libraries. A file with an unknown header is counted
+as ``unknown``.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _PNG_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 _PNG_MODES: Final = {0: "L", 2: "RGB", 3: "P", 4: "LA", 6: "RGBA"}
 _JPEG_MODES: Final = {1: "L", 3: "RGB", 4: "CMYK"}
 _HEAD: Final = 2**16
-"""Bytes of a JPEG in which its frame header is looked for first: photographs begin with previews and profiles."""
+"""The bytes of a JPEG that are searched first for its frame header. Photographs begin with previews and profiles."""
 
 _MOST_PARTS: Final = 1000
-"""Segments of a JPEG, or chunks of a WAV file, that are read to find its header."""
+"""The number of segments of a JPEG, or chunks of a WAV file, that are searched for its header."""
 
 _SOUND_SIGNATURES: Final = ((b"OggS", "ogg"), (b"ID3", "mp3"), (b"\xff\xfb", "mp3"), (b"FORM", "aiff"), (b".snd", "au"))
 
 
 class ImageHeader(NamedTuple):
-    """What the header of an image says; a mode is named as in Pillow, with the bits of a sample if they are not 8."""
+    """The facts in the header of an image. A mode is named as in Pillow, with the bits per sample if they are not 8."""
 
     format: str
     height: int
@@ -39,7 +39,7 @@ class ImageHeader(NamedTuple):
 
 
 class SoundHeader(NamedTuple):
-    """What the header of an audio file says: the length in samples of a channel, None if it does not say it.
+    """The facts in the header of an audio file. The length in samples per channel is None if it is missing.
 
     ``sample_rate`` and ``channels`` are 0 if only the format is recognized.
     """
@@ -51,7 +51,7 @@ class SoundHeader(NamedTuple):
 
 
 def read_image_header(data: bytes) -> ImageHeader | None:
-    """The header of a PNG or JPEG; None for other bytes.
+    """Read the header of a PNG or JPEG. Returns None for other bytes.
 
     >>> read_image_header(b"GIF89a") is None
     True
@@ -72,7 +72,7 @@ def read_image_header(data: bytes) -> ImageHeader | None:
 
 
 def read_sound_header(data: bytes) -> SoundHeader | None:
-    """The header of a WAV or FLAC file, or the format of another one; None for other bytes."""
+    """Read the header of a WAV or FLAC file, or the format of other audio. Returns None for other bytes."""
     if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
         return _read_wave_header(data)
     if data[:4] == b"fLaC" and len(data) >= 26:
@@ -91,14 +91,14 @@ def _read_wave_header(data: bytes) -> SoundHeader | None:
             form = data[place + 8 : place + 24]
         elif name == b"data" and len(form) == 16:
             _, channels, rate, _, block, _ = struct.unpack("<HHIIHH", form)
-            size = min(size, len(data) - place - 8)  # of a stream it is not known, and written as a large number
+            size = min(size, len(data) - place - 8)  # a stream has no known size, and states a large number
             return SoundHeader("wav", size // block, rate, channels) if block else None
         place += 8 + size + size % 2
     return None
 
 
 class Media:
-    """The state of the statistics of stored files; ``names`` are those of its numbers, by dtype. It can be pickled."""
+    """The state of the statistics of stored files; can be pickled. ``names`` has the dtypes of its numbers by name."""
 
     def __init__(self, *, buffer: int, **names: Any) -> None:
         dtypes = {"file_sizes": np.int64, **names}

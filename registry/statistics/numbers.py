@@ -1,10 +1,10 @@
-"""Statistics of numbers, in a state whose size does not depend on how many there are.
+"""Statistics of numbers, in a state whose size does not depend on their number.
 
     numbers -> buffer -> up to 10,000 distinct values: each with its count    -> NumberStatistics
                       -> more of them: buckets, exact sums, HyperLogLog       -> NumberStatistics
 
-The second form can be computed from the first without loss, so it does not matter which part of the records has too
-many values: the result depends on the values alone. A bucket is a run of floats whose bits begin alike.
+The second form can be computed from the first without loss, so the result depends on the values alone, regardless of
+which part of the records has too many distinct values. A bucket is a run of floats with the same leading bits.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from registry.statistics.sums import SCALE, deviation_of, exact_sums, mean_of, w
 from registry.statistics.values import Distinct, Frequent, Histogram, Number, NumberStatistics
 
 MOST_DISTINCT: Final = 10_000
-"""Most distinct values that are counted one by one. All values of dtypes of 16 bits are."""
+"""The maximum number of distinct values that are counted individually. Dtypes of 16 bits have no limit."""
 
 MOST_FREQUENT: Final = 50
 PERCENTAGES: Final = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 BUCKET_ERROR: Final = 2**-8
-"""The relative error of the middle of a bucket, which has the sign, the exponent and 7 more bits of a float64."""
+"""The relative error of the middle of a bucket, which is the sign, the exponent and 7 more bits of a float64."""
 
 _BINS: Final = 32
 _SHIFT: Final = 45
 _BUCKET_BITS: Final = 13
-"""Buckets are smaller than _SHIFT says if all values are in 2**13 such buckets, such as the moments of a year."""
+"""Buckets are smaller than for _SHIFT if all values are in 2**13 such buckets, such as the moments of a year."""
 
 _BUFFER: Final = 2**17
 _PART: Final = 2**15
-"""Numbers computed with at once: their arrays stay in the cache and rarely need new pages of memory."""
+"""The number of values per step: their arrays stay in the processor's cache and rarely need new pages of memory."""
 
 _SPAN: Final = 2**18
-"""Integers in a range of at most this size are counted without sorting them."""
+"""Integers in a range of at most this size are counted without sorting."""
 
 _Array = npt.NDArray[Any]
 _Counts = npt.NDArray[np.int64]
@@ -51,8 +51,8 @@ class Numbers:
 
     Args:
         dtype: the dtype of the numbers: bool, an integer or a float.
-        most_distinct: most distinct values that are counted one by one.
-        buffer: most values that wait to be counted together, which is faster.
+        most_distinct: the maximum number of distinct values that are counted individually.
+        buffer: the maximum number of values that are buffered, because counting them together is faster.
     """
 
     def __init__(self, dtype: Any, *, most_distinct: int = MOST_DISTINCT, buffer: int = _BUFFER) -> None:
@@ -123,7 +123,7 @@ class Numbers:
         )
 
     def pairs(self) -> tuple[_Array, _Counts] | None:
-        """The distinct finite values, ascending, and how often each occurs; None if there are too many."""
+        """Return the distinct finite values, ascending, and their counts, or None if there are too many."""
         self._count_waiting()
         return None if self._spread is not None else (self._values, self._counts)
 
@@ -162,7 +162,7 @@ class Numbers:
             self.not_finite[1] += positive
             self.not_finite[2] += negative
             values = values[is_finite]
-        values += values.dtype.type(0)  # which makes -0.0 the same as 0.0
+        values += values.dtype.type(0)  # this turns -0.0 into 0.0
         return values
 
     def _add_pairs(self, values: _Array, counts: _Counts) -> None:
@@ -198,18 +198,18 @@ class _Spread:
         self.registers = Registers()
 
     def add(self, values: _Array, counts: _Counts | None = None) -> None:
-        """Add finite numbers, each once, or as often as ``counts`` says. Without, ``values`` are overwritten."""
+        """Add finite numbers, each once, or ``counts`` times. Without ``counts``, ``values`` is overwritten."""
         if not values.size:
             return
         low = values.min().item()
         self._widen(low, values.max().item())
-        # No number is nearer to zero than the nearest one, which leaves out most keys if there are negative ones.
+        # No number is nearer to zero than the nearest value, which excludes most keys if there are negative values.
         nearest = np.abs(values).min() if low < 0 and self.dtype.kind == "f" else 0
         first, gap = (_ordered(np.array([low, nearest], self.dtype)) >> self.shift).tolist()
         first += gap
         if counts is not None:
             self._add_moments(*weighted_sums(values, counts), int(counts.sum()), int(counts[values == 0].sum()))
-            values = values.copy()  # those of another state
+            values = values.copy()  # the numbers of another state
         keys = values.view(np.int64)
         for start in range(0, values.size, _PART):
             part = values[start : start + _PART]
@@ -223,7 +223,8 @@ class _Spread:
             np.subtract(ordered, first, out=keys[start : start + _PART])
         # Weights are added as float64, which is exact below 2**53.
         table = np.bincount(keys, counts)
-        used = np.flatnonzero(table != 0)  # several times as fast as of numbers, in a large table with few of them
+        # For few numbers in a large table, several times as fast as searching the numbers
+        used = np.flatnonzero(table != 0)
         counts, used = table[used].astype(np.int64), used + first
         if gap:
             used += gap - (used >> 63 & 2 * gap)
@@ -239,14 +240,14 @@ class _Spread:
         self.keys, self.counts = add_counts(self.keys, self.counts, keys, later.counts)
 
     def describe(self, infinite: Mapping[str, Any]) -> NumberStatistics:
-        """The statistics; ``infinite`` has the counts of values that are not finite."""
+        """Return the statistics. ``infinite`` has the counts of values that are not finite."""
         is_float = self.dtype.kind == "f"
         low, high = self.low or 0, self.high or 0
         bottoms, tops = _from_ordered(self.keys << self.shift), _from_ordered((self.keys + 1) << self.shift)
         middles = _from_ordered((self.keys << self.shift) + (1 << self.shift >> 1))
         quantiles: dict[str, Number] = {}
         for percent, place in _quantile_places(self.counts):
-            # The only integer in a small bucket is its end that is nearer to zero.
+            # The only integer in a small bucket is the end that is nearer to zero.
             middle = middles[place].item() if is_float else int(middles[place])
             quantiles[str(percent)] = min(max(middle, low), high)
         return NumberStatistics(
@@ -265,7 +266,7 @@ class _Spread:
         self.count, self.zeros = self.count + count, self.zeros + zeros
 
     def _widen(self, low: Number, high: Number) -> None:
-        """Make buckets as large as all values from ``low`` to ``high`` need: which depends on the extremes alone."""
+        """Enlarge the buckets for all values from ``low`` to ``high``. Their size depends only on the extremes."""
         self.low = low if self.low is None else min(low, self.low)
         self.high = high if self.high is None else max(high, self.high)
         first, last = _ordered(np.array([self.low, self.high], self.dtype)).tolist()
@@ -277,7 +278,7 @@ class _Spread:
 
 
 def _ordered(values: _Array, *, is_signed: bool = True) -> _Array:
-    """Integers in the order of the numbers: the bits of their float64, the lower 63 turned round if it is negative."""
+    """Map numbers to integers in the same order: the bits of their float64, the lower 63 inverted if it is negative."""
     bits = values.astype(np.float64, copy=False).view(np.int64)
     return bits if not is_signed else bits ^ ((bits >> 63) & np.int64(2**63 - 1))
 
@@ -288,7 +289,7 @@ def _from_ordered(ordered: _Array) -> npt.NDArray[np.float64]:
 
 
 def _count_distinct(values: _Array, most: int) -> tuple[_Array, _Counts] | None:
-    """The distinct values, ascending, and how often each occurs; None if there are more than ``most``."""
+    """Return the distinct values, ascending, and their counts, or None if there are more than ``most``."""
     if not values.size:
         return values, np.empty(0, np.int64)
     if values.dtype.kind != "f":
@@ -307,7 +308,7 @@ def _count_distinct(values: _Array, most: int) -> tuple[_Array, _Counts] | None:
 
 
 def add_counts(values: _Array, counts: _Counts, more: _Array, more_counts: _Counts) -> tuple[_Array, _Counts]:
-    """The values of both, ascending and each once, with the sums of their counts."""
+    """Merge two ascending runs of distinct values, and add their counts."""
     joined, joined_counts = np.concatenate([values, more]), np.concatenate([counts, more_counts])
     order = np.argsort(joined, kind="stable")  # linear in two ascending runs
     joined, joined_counts = joined[order], joined_counts[order]
@@ -326,16 +327,16 @@ def _moments(values: _Array, count: int, total: int, squares: int) -> dict[str, 
 
 
 def _quantile_places(counts: _Counts) -> list[tuple[int, int]]:
-    """For each percentage, the index of the first value that at least this share of all values do not exceed."""
+    """Return the index of the first value that, for each percentage, this share of all values does not exceed."""
     ends = counts.cumsum()
     ranks = [-(-percent * int(ends[-1]) // 100) for percent in PERCENTAGES]
     return list(zip(PERCENTAGES, np.searchsorted(ends, ranks).tolist(), strict=True))
 
 
 def _histogram(values: _Array, counts: _Counts, low: Number, high: Number, tops: _Array | None = None) -> Histogram:
-    """The histogram of ascending values, or of buckets that begin at ``values`` and end before ``tops``.
+    """Return the histogram of ascending values, or of buckets that begin at ``values`` and end before ``tops``.
 
-    Bins are equally wide, except that an edge within a bucket moves to its end, so that the counts are exact.
+    Bins are equally wide, except that an edge within a bucket is moved to its end, so that the counts are exact.
     """
     if isinstance(low, int) and isinstance(high, int):
         high, width = high + 1, high + 1 - low

@@ -1,4 +1,4 @@
-"""Statistics as people read them: a row for each feature and split, on the command line and in notebooks."""
+"""Formats statistics as a table: a row for each feature and split, for the command line and notebooks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from registry.statistics.values import (
 )
 
 Unit: TypeAlias = Moment | Literal["bool", ""]
-"""What the numbers of a feature are: moments, ``bool``, or ""."""
+"""The meaning of the numbers of a feature: moments, ``bool``, or ""."""
 
 _NAMED: Final = 5
 
@@ -32,12 +32,13 @@ def feature_rows(
     moments: Mapping[str, Moment] | None,
     draw: Callable[[Sequence[int]], Any],
 ) -> Iterator[dict[str, Any]]:
-    """The rows of these features, with a line for each split that has one.
+    """Yield the rows of these features, with a line for each split that has the feature.
 
-    ``moments`` write dates and times, by path; ``draw`` draws counts as bars.
+    ``moments`` format dates and times, by path; ``draw`` draws counts as bars.
     """
     for path in paths:
-        differences = find_differences(statistics, [path])  # here, as a notebook takes the first rows of thousands
+        # Lazily, because a notebook takes only the first of thousands of rows
+        differences = find_differences(statistics, [path])
         for split in splits:
             if (feature := statistics[split].features.get(path)) is not None:
                 unit = unit_of(feature, (moments or {}).get(path))
@@ -78,7 +79,7 @@ def _row(
 
 
 def remarks_text(feature: FeatureStatistics, marks: Sequence[str]) -> str:
-    """What people should know of the values, in a few words, after ``marks``, which may name missing classes."""
+    """Summarize remarkable facts about the values, after ``marks``, which may name missing classes."""
     return "; ".join((*marks, *_faults(feature, is_named=any(mark.startswith("lacks ") for mark in marks))))
 
 
@@ -95,7 +96,7 @@ def _faults(feature: FeatureStatistics, *, is_named: bool) -> Iterator[str]:
 
 
 def number_facts(numbers: NumberStatistics, unit: Unit) -> dict[str, Any]:
-    """How many numbers there are, and what they are like, by the names of these facts, as texts."""
+    """Describe the count and the distribution of numbers, as texts by the names of these facts."""
     facts: dict[str, Any] = {"values": numbers.count, "distinct": distinct_text(numbers)}
     if numbers.mean is not None:
         middle = number_text(numbers.mean, unit if unit != "bool" else "")
@@ -109,7 +110,7 @@ def number_facts(numbers: NumberStatistics, unit: Unit) -> dict[str, Any]:
 
 
 def content_facts(feature: FeatureStatistics) -> dict[str, str]:
-    """The lengths of texts and sequences, and what stored files are like, by the names of these facts."""
+    """Describe the lengths of texts and sequences, and the properties of stored files, by the names of these facts."""
     facts = {}
     for name in ("text_lengths", "file_sizes", "heights", "widths", "seconds", "sample_rates", "channels"):
         if (numbers := getattr(feature, name)) is not None:
@@ -131,7 +132,7 @@ def _summary(numbers: NumberStatistics) -> str:
 
 
 def bin_labels(histogram: Histogram, unit: Unit) -> list[str]:
-    """The values of each bin as text; the upper edge is not one of them if both edges are integers."""
+    """Format the values of each bin; the upper edge is excluded if both edges are integers."""
     return [_bin_label(low, high, unit) for low, high in pairwise(histogram.edges)]
 
 
@@ -141,32 +142,32 @@ def _bin_label(low: float, high: float, unit: Unit) -> str:
 
 
 def frequent_text(entry: Frequent, unit: Unit) -> str:
-    """A frequent value as text, with its length if it is only the beginning of a text."""
+    """Format a frequent value, with its length if it is only the beginning of a text."""
     value = entry.value if isinstance(entry.value, str) else number_text(entry.value, unit)
     return value if entry.num_bytes is None else f"{value} ... ({size(entry.num_bytes)})"
 
 
 def unit_of(feature: FeatureStatistics, moment: Moment | None) -> Unit:
-    """The unit of the numbers of a feature; ``moment`` writes them if they are dates or times."""
+    """Return the unit of the numbers of a feature. ``moment`` formats them if they are dates or times."""
     return moment or ("bool" if feature.dtype == "bool" else "")
 
 
 def kind_text(feature: FeatureStatistics, unit: Unit, *, number: str) -> str:
-    """The kind of a feature: ``date`` for moments, and ``number`` for other numbers."""
+    """Return the kind of a feature: ``date`` for moments, and ``number`` for other numbers."""
     if feature.kind != "number":
         return feature.kind
     return unit.kind if isinstance(unit, Moment) else number
 
 
 def distinct_text(numbers: NumberStatistics) -> str:
-    """The number of distinct values, or ""."""
+    """Format the number of distinct values, or return "" if it is unknown."""
     if numbers.distinct is None:
         return ""
     return f"{'about ' if numbers.distinct.error else ''}{numbers.distinct.count:,}"
 
 
 def number_text(value: float | None, unit: Unit = "") -> str:
-    """A number in few digits, a date or time, or true or false.
+    """Format a number in few digits, a date or time, or true or false.
 
     >>> number_text(1797), number_text(4.490818), number_text(0.1), number_text(123456.7), number_text(True, "bool")
     ('1,797', '4.491', '0.1', '123,457', 'true')

@@ -3,8 +3,8 @@
     integers -> limbs of 23 bits -> sums and products of limbs, which fit 63 bits -> one integer
     floats, and their exact squares -> limbs of 46 bits -> sums of limbs         -> one integer
 
-A float is an integer times a power of two, so that a sum of floats is an integer in units of ``2**-SCALE``. Nothing is
-rounded before the end: a mean does not depend on SIMD instructions, threads or the order of files.
+A float is an integer times a power of two, so a sum of floats is an integer in units of ``2**-SCALE``. Only the final
+result is rounded: a mean does not depend on SIMD instructions, threads or the order of files.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _CHUNK: Final = 2**15
 """The sum of 2**15 limbs of 46 bits, or products of two limbs of 23 bits, has 61 bits."""
 
 _FAR: Final = 400
-"""Squares of floats beyond 2**400 or below 2**-400 may not be floats, so these are scaled."""
+"""Squares of floats beyond 2**400 or below 2**-400 may not fit a float, so such values are scaled."""
 
 _MOST_REPEATED: Final = 2**18
 
 
 def exact_sums(values: npt.NDArray[Any]) -> tuple[int, int]:
-    """The sum of ``values``, finite float64, int64 or uint64, and the sum of their squares.
+    """Return the sum of ``values`` (finite float64, int64 or uint64) and the sum of their squares.
 
-    In units of 2**-SCALE and 2**(-2 * SCALE) for floats.
+    For floats, the units are 2**-SCALE and 2**(-2 * SCALE).
 
     >>> exact_sums(np.array([3, -4])), exact_sums(np.array([1e300, 1.0, -1e300]))[0] == 1 << SCALE
     ((-1, 25), True)
@@ -46,7 +46,7 @@ def exact_sums(values: npt.NDArray[Any]) -> tuple[int, int]:
 
 
 def weighted_sums(values: npt.NDArray[Any], counts: npt.NDArray[np.int64]) -> tuple[int, int]:
-    """``exact_sums`` of values that each occur ``counts`` times."""
+    """Return ``exact_sums`` of values that each occur ``counts`` times."""
     if counts.sum() <= _MOST_REPEATED:
         return exact_sums(np.repeat(values, counts))
     total = squares = 0
@@ -104,7 +104,7 @@ def _sums_of_floats(values: npt.NDArray[np.float64]) -> tuple[int, int]:
     total = _sum(values, top, SCALE)
     if not int(np.bitwise_or.reduce(bits)) & (2**29 - 1):  # 24 bits, as float32 has: their squares are exact
         return total, _sum(values * values, 2 * top, 2 * SCALE)
-    high = ((bits + 2**26) & -(2**27)).view(np.float64)  # 26 bits, and as many are left
+    high = ((bits + 2**26) & -(2**27)).view(np.float64)  # 26 bits; the rest also has 26 bits
     low = values - high
     squares = _sum(high * high, 2 * top, 2 * SCALE) + _sum(low * low, 2 * top - 52, 2 * SCALE)
     return total, squares + 2 * _sum(high * low, 2 * top - 26, 2 * SCALE)

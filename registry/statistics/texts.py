@@ -1,7 +1,7 @@
 """Statistics of texts and of the classes of labels.
 
-Texts are counted one by one, by their hashes, while few of them are distinct. Beyond that the hashes are used in
-``Registers``.
+Texts are counted individually, by their hashes, while few of them are distinct. If there are more, their number is
+estimated by ``Registers``.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from registry.statistics.values import Classes, Distinct, Frequent, number_field
 from registry.wire.gather import Octets, Places, chunks_of, take_ragged, take_texts
 
 MOST_BYTES: Final = 2**24
-"""Texts are counted one by one up to this size of all distinct ones, too."""
+"""The maximum total size of distinct texts that are counted individually, in bytes."""
 
 _EXTRA_BYTES: Final = 100
-"""Bytes of memory that a text and its count take besides the text."""
+"""The bytes of memory for a text and its count, in addition to the text itself."""
 
 _NOT_ASCII: Final = 0x80
 _FIRST: Final = -64
 _MOST_JOINED: Final = 2**18
-"""Bytes of texts whose characters are counted together, which takes ten times their size in memory."""
+"""The bytes of texts whose characters are counted at once, which takes ten times as much memory."""
 
 _MOST_TEXT: Final = 80
-"""Bytes of a frequent text that the document repeats."""
+"""The maximum bytes of a frequent text in the document."""
 
 _MOST_COUNTS: Final = 1000
 MOST_CLASSES: Final = 2**20
-"""Most classes that are counted one by one."""
+"""The maximum number of classes that are counted individually."""
 
 
 class Texts:
@@ -42,12 +42,12 @@ class Texts:
 
     Args:
         buffer: see ``Numbers``.
-        most_bytes: texts are counted one by one while all distinct ones take at most this much memory.
+        most_bytes: the maximum memory for distinct texts that are counted individually.
     """
 
     def __init__(self, *, buffer: int, most_bytes: int = MOST_BYTES) -> None:
         self.lengths = Numbers(np.int64, buffer=buffer)
-        self._texts: dict[int, bytes] = {}  # by their hashes
+        self._texts: dict[int, bytes] = {}  # by hash
         self._num_bytes = 0
         self._hashes: Hashes = np.empty(0, np.uint64)  # ascending
         self._counts: Places = np.empty(0, np.int64)
@@ -60,7 +60,7 @@ class Texts:
         self.add_pieces(np.frombuffer(b"".join(texts), np.uint8), sizes.cumsum() - sizes, sizes)
 
     def add_pieces(self, data: Octets, starts: Places, sizes: Places, words: Words | None = None) -> None:
-        """Add the texts ``data[start : start + size]``; ``words`` are their ``hash_items``, if they are known."""
+        """Add the texts ``data[start : start + size]``. ``words`` are their ``hash_items``, if they are known."""
         if not sizes.size:
             return
         self.lengths.add(_count_characters(data, starts, sizes))
@@ -107,7 +107,7 @@ class Texts:
         }
 
     def _count(self, hashes: Hashes, counts: Places, num_bytes: int) -> None:
-        """Count distinct texts, of which the new ones take ``num_bytes``; in registers if they are too many."""
+        """Count distinct texts, of which the new ones take ``num_bytes``. If there are too many, use registers."""
         self._num_bytes += num_bytes
         self._hashes, self._counts = add_counts(self._hashes, self._counts, hashes, counts)
         if self._hashes.size > MOST_DISTINCT or self._num_bytes > self._most_bytes:
@@ -122,7 +122,7 @@ class Texts:
 
 
 def describe_classes(label: LabelNames, numbers: Numbers) -> dict[str, Any]:
-    """The fields of ``FeatureStatistics`` for a label: those of its numbers, and the balance of its classes."""
+    """Return the fields of ``FeatureStatistics`` for a label: those of its numbers, and the balance of its classes."""
     statistics = numbers.end()
     pairs, size = numbers.pairs(), label.num_classes or 0
     if pairs is None or size > MOST_CLASSES:
@@ -151,7 +151,7 @@ def _class_name(label: LabelNames, number: int) -> str | None:
 
 
 def _count_characters(data: Octets, starts: Places, sizes: Places) -> Places:
-    """The number of characters of each text. Bytes that are not UTF-8 count if they could begin a character."""
+    """Count the characters of each text. Bytes that are not UTF-8 count if they could begin a character."""
     result = sizes.copy()
     for first, last in chunks_of(sizes.cumsum(), _MOST_JOINED):
         some = sizes[first:last]

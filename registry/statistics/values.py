@@ -12,9 +12,9 @@ Number: TypeAlias = int | float
 
 
 class Moment(NamedTuple):
-    """What integers count: ``kind`` is ``date``, ``datetime``, ``time`` or ``duration``.
+    """The meaning of integers that are times: ``kind`` is ``date``, ``datetime``, ``time`` or ``duration``.
 
-    ``write`` returns one as text, or None if the number is outside the type.
+    ``write`` formats an integer, or returns None if it is out of range for the type.
     """
 
     kind: str
@@ -23,7 +23,7 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Histogram:
-    """How many values there are from each of ``edges`` up to the next, which is only in the last bin."""
+    """The number of values from each of ``edges`` up to the next edge, which only the last bin includes."""
 
     edges: tuple[Number, ...]
     counts: tuple[int, ...]
@@ -43,7 +43,7 @@ class Frequent:
 
     Attributes:
         value: a number, a bool, or text, of which bytes that are not UTF-8 are written as ``\xff``.
-        count: how often it occurs.
+        count: the number of its occurrences.
         name: the name of the class, for a label.
         num_bytes: the length of the text in bytes if ``value`` is only its beginning; otherwise None.
     """
@@ -60,10 +60,10 @@ class Classes:
 
     Attributes:
         num_classes: the number of classes that the schema has.
-        num_unlabeled: how many values are -1, which means no label.
-        num_unused: how many classes never occur; None if there are too many classes to count them.
+        num_unlabeled: the number of values that are -1, which means no label.
+        num_unused: the number of classes that never occur; None if there are too many classes to count them.
         unused: the first classes that never occur, by name if they have names, otherwise by number.
-        counts: how often each class occurs; None for more than 1,000 classes.
+        counts: the number of occurrences of each class; None for more than 1,000 classes.
     """
 
     num_classes: int
@@ -75,13 +75,15 @@ class Classes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberStatistics:
-    """Numbers. The fields from ``zeros`` on describe the finite ones; ``min`` to ``histogram`` need at least one.
+    """The statistics of numbers.
+
+    Fields from ``zeros`` on describe finite values; ``min`` to ``histogram`` need at least one.
 
     Attributes:
-        count: how many values there are.
-        nan, infinities, negative_infinities: how many of them are not finite.
-        zeros: how many are zero.
-        min, max, mean, std: exact, rounded once; ``std`` is that of all values, not of a sample.
+        count: the number of values.
+        nan, infinities, negative_infinities: the numbers of values that are not finite.
+        zeros: the number of zeros.
+        min, max, mean, std: exact, rounded once; ``std`` is the standard deviation of the population, not of a sample.
         quantiles: by percentage, e.g. ``"50"``: the first value that at least this share of all values do not
             exceed.
         quantile_error: the maximum relative error of the quantiles; 0 if they are exact.
@@ -107,21 +109,21 @@ class NumberStatistics:
 
 
 def number_fields(statistics: NumberStatistics) -> dict[str, Any]:
-    """The fields of ``statistics`` by name, to create a FeatureStatistics with more of them."""
+    """Return the fields of ``statistics`` by name, to create a FeatureStatistics with additional fields."""
     return {option.name: getattr(statistics, option.name) for option in fields(NumberStatistics)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureStatistics(NumberStatistics):
-    """One leaf of the schema. Values of arrays and sequences are counted one by one.
+    """The statistics of a leaf of the schema. Each value of an array or sequence is counted.
 
     Attributes:
         kind: ``number``, ``text``, ``label``, ``image``, ``audio`` or ``other``.
         dtype: the dtype of its values, as in features.json.
-        nulls: how many records have no value.
+        nulls: the number of records without a value.
         lengths: the lengths of each unknown dimension, outermost first: of Sequences, then of the tensor.
-        text_lengths: of texts, in characters.
-        classes: of labels.
+        text_lengths: the lengths of texts, in characters.
+        classes: the balance of the classes of a label.
         file_sizes, heights, widths, modes, formats: of stored images. A mode is named as in Pillow, with the bits of a
             sample if they are not 8; the format of an image whose header cannot be read is ``unknown``.
         seconds, sample_rates, channels: of stored audio files, whose size in bytes and format are in ``file_sizes`` and
@@ -149,9 +151,9 @@ class Duplicates:
     """Records of a split that are exact duplicates: all their stored values are equal, bit by bit.
 
     Attributes:
-        num_repeated: how many records equal an earlier record of the split.
-        num_groups: how many different records occur more than once in the split.
-        shared: how many records of this split occur in another, by its name, if there are any; at most 100 splits.
+        num_repeated: the number of records that equal an earlier record of the split.
+        num_groups: the number of distinct records that occur more than once in the split.
+        shared: the number of records of this split that also occur in another split, by its name; at most 100 splits.
     """
 
     num_repeated: int = 0
@@ -166,7 +168,7 @@ class SplitStatistics(Mapping[str, FeatureStatistics]):
     Attributes:
         num_examples: the number of records.
         features: the statistics by path.
-        num_omitted: how many more leaves the schema has, if it has more than 10,000.
+        num_omitted: the number of further leaves, if the schema has more than 10,000.
         duplicates: the duplicates among the records; None if they were not counted, as in older documents.
     """
 
@@ -188,7 +190,7 @@ class SplitStatistics(Mapping[str, FeatureStatistics]):
 
 
 def distribution(feature: FeatureStatistics) -> tuple[int, ...]:
-    """How often each class occurs, or how many values are in each part of the range; of texts, of their lengths."""
+    """Return the number of occurrences of each class, or of values in each bin; for texts, of their lengths."""
     if feature.classes is not None:
         return feature.classes.counts or ()
     numbers = feature.text_lengths or feature.seconds or feature

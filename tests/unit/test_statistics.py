@@ -340,15 +340,15 @@ def test_sentences_name_duplicates_within_splits_and_once_for_each_pair() -> Non
     statistics = Statistics(splits={"train": train, "test": test, "dev": dev, "older": older})
     assert duplicate_sentences(statistics) == [
         "duplicates within train: 3 of 4,000 records",
-        "records of test that are in train, too: 2",
-        "records of dev that are in train, too: 1",
+        "records of test that are also in train: 2",
+        "records of dev that are also in train: 1",
     ]
     assert duplicate_sentences(statistics, ["train"]) == [
         "duplicates within train: 3 of 4,000 records",
-        "records of train that are in test, too: 5",
-        "records of train that are in dev, too: 1",
+        "records of train that are also in test: 5",
+        "records of train that are also in dev: 1",
     ]
-    assert "records of test that are in train, too: 2" in statistics._repr_html_()
+    assert "records of test that are also in train: 2" in statistics._repr_html_()
     many = {f"part{place}": split(place + 2, num_repeated=1, num_groups=1) for place in range(13)}
     assert duplicate_sentences(Statistics(splits=many))[9:] == [
         "duplicates within part9: 1 of 11 records",

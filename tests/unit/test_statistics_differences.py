@@ -85,5 +85,5 @@ def test_another_share_of_nulls_is_named_and_an_empty_split_is_not_compared() ->
 def test_of_texts_the_lengths_are_compared() -> None:
     train, test = ([{"note": "x" * length}] * 20 for length in (3, 5))
     assert texts(statistics_of(FeaturesDict({"note": Text()}), train=train, test=test)) == [
-        ("test", "note", "the mean length is 5, all values in train are 3")
+        ("test", "note", "the mean length is 5, but all values in train are 3")
     ]
