@@ -11,7 +11,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -180,21 +180,17 @@ class SiteRenderer:
                 return Media(content=f"{problem.message}\n".encode(), content_type="text/plain; charset=utf-8"), ""
             return rendered_error(problem, visit)
 
-    def _brief(self, catalog: Catalog, name: str) -> frozenset[Address]:
+    def _brief(self, catalog: SnapshotCatalog, name: str) -> frozenset[Address]:
         """The addresses of the versions of a dataset that have one short page."""
         if self.versions is None:
             return frozenset()
-        result = set()
-        try:
-            for entry in catalog.backend.configs.list(name):
-                summaries = catalog.versions(Reference(name=name, config=entry.config))
-                dataset = name if entry.config is None else f"{name}/{entry.config}"
-                pages: set[Version | None] = {alias.version for alias in catalog.aliases.list(dataset)}
-                readable = [it for it in summaries if str(it.status) != "dropped"]
-                pages |= {it.version for it in readable[: self.versions]} | {it.canonical for it in summaries}
-                result |= {version_path(it.reference) for it in readable if it.version not in pages}
-        except NotFoundError:  # its page says so
-            pass
+        result, names = set(), catalog.configs
+        for reference in names.get(name) or names.get(catalog.present_name(name), []):
+            summaries = catalog.versions(reference)
+            pages: set[Version | None] = {alias.version for alias in catalog.aliases.list(reference.dataset)}
+            readable = [it for it in summaries if str(it.status) != "dropped"]
+            pages |= {it.version for it in readable[: self.versions]} | {it.canonical for it in summaries}
+            result |= {version_path(it.reference) for it in readable if it.version not in pages}
         return frozenset(result)
 
 
@@ -260,6 +256,14 @@ class SnapshotCatalog(Catalog):
             dataset = super().look_up(reference, **options)
             answers[key] = answers.setdefault(("look_up", str(dataset.reference)), dataset)
         return cast("Dataset", answers[key])
+
+    @cached_property
+    def configs(self) -> dict[str, list[Reference]]:
+        """The configs of all datasets by name."""
+        result: dict[str, list[Reference]] = {}
+        for it in self.datasets():
+            result.setdefault(it.name, []).append(Reference(name=it.name, config=it.config))
+        return result
 
     def versions(
         self, reference: Any, *, below: Version | None = None, limit: int | None = None, **options: Any
