@@ -128,13 +128,13 @@ def _is_searched(column: Column) -> bool:
 
 @lru_cache(2)
 def _find_classes(names: tuple[str, ...], needle: str) -> npt.NDArray[np.intp]:
-    return np.flatnonzero(_contain(names, needle))
+    return np.flatnonzero([needle in name.casefold() for name in names])
 
 
-def _contain(texts: Sequence[Any], needle: str) -> Mask:
-    """Which texts, as str or all in UTF-8, contain ``needle``, which is in the form of ``str.casefold``."""
+def _contain(texts: Sequence[bytes], needle: str) -> Mask:
+    """Which texts in UTF-8 contain ``needle``, which is in the form of ``str.casefold``."""
     result = np.zeros(len(texts), np.bool_)
-    whole = _fold("\0".join(texts) if isinstance(texts[0], str) else b"\0".join(texts)) if len(texts) else ""
+    whole = _fold(b"\0".join(texts))
     if whole.count("\0") != len(texts) - 1 or "\0" in needle:  # each on its own
         result[:] = [needle in _fold(text) for text in texts]
         return result
@@ -169,8 +169,8 @@ def _search_letters(column: BlockColumn, needle: bytes) -> Mask | None:
     return result
 
 
-def _fold(text: bytes | str) -> str:
-    return (text if isinstance(text, str) else text.decode("utf-8", "replace")).casefold()
+def _fold(text: bytes) -> str:
+    return text.decode("utf-8", "replace").casefold()
 
 
 _REMEMBERED: Final = Remembered(_REMEMBERED_BYTES, itemgetter(1))
