@@ -409,7 +409,13 @@ class _Parser:
             self._refuse("expected the name of a feature on one side of a comparison", place)
         value = right if isinstance(right, _Column) else self._value(left, right, place)
         if isinstance(right, _Column) and (left.kind, left.meaning) != (right.kind, right.meaning):
-            self._refuse(f"{left.path!r} is {_named(left)}, and {right.path!r} is {_named(right)}", place)
+            others = " with other names" if left.kind == "class" else " in another unit or time zone"
+            other = f"{_named(right)}{others if left.kind == right.kind else ''}"
+            self._refuse(
+                f"{left.path!r} is {_named(left)}, and {right.path!r} is {other}",
+                place,
+                "Compare each with a value, or ask in SQL: dataset.sql(...), registry sql.",
+            )
         return lambda source: source.compare(left, sign, value)
 
     def _items(self, column: _Column) -> tuple[Any, ...]:

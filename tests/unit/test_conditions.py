@@ -29,6 +29,7 @@ FEATURES = FeaturesDict(
         "flag": "bool",
         "born": "int32",
         "seen": "int64",
+        "sent": "int64",
         "photo": Image(shape=(None, None, 3)),
         "boxes": Sequence({"area": "float32"}),
         "vector": Tensor(shape=(3,), dtype="float32"),
@@ -38,7 +39,7 @@ FEATURES = FeaturesDict(
         "a b/c": "int64",
     }
 )
-TIMES = {"born": TimeType("date", "D"), "seen": TimeType("timestamp", "s")}
+TIMES = {"born": TimeType("date", "D"), "seen": TimeType("timestamp", "s"), "sent": TimeType("timestamp", "ms")}
 
 
 def test_a_mistake_is_named_with_its_place() -> None:
@@ -56,6 +57,8 @@ def test_a_mistake_is_named_with_its_place() -> None:
         "born < '2024-02-30'",
         "seen > '12:00:00'",
         "price == note",
+        "seen < sent",
+        "label == number",
         "count",
         "price == None",
         "3 < 4",
