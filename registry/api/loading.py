@@ -416,8 +416,9 @@ def add(
 
     Raises:
         UsageError: both ``catalog`` and ``data_dir`` are given, or see ``Catalog.add``.
-        SourceError, UnusableRowsError, DuplicateKeyError, FeatureError, ReferenceSyntaxError, MissingExtraError,
-            VersionTooSmallError, VersionExistsError, ProtectedError, ConflictError, StorageError: see ``Catalog.add``.
+        SourceError, UnusableRowsError, DuplicateKeyError, FeatureError, ReferenceSyntaxError: see ``Catalog.add``.
+        VersionTooSmallError, VersionExistsError, ProtectedError, ConflictError: see ``Catalog.add``.
+        MissingExtraError, StorageError: see ``Catalog.add``.
     """
     opened = open_catalog_for(catalog, data_dir)
     with nullcontext() if catalog is not None else opened:
