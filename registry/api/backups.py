@@ -143,7 +143,7 @@ def restore(
         NotACatalogError: the database contains other tables.
         CatalogUnavailableError: the database does not answer, or is in use.
 
-    Example:
+    Examples:
         >>> _ = catalog.backup("catalog.backup.gz")
         >>> restored = registry.restore("catalog.backup.gz", "restored.db")
         >>> restored.facts.rows["dataset_version"], restored.log.is_sound

@@ -178,7 +178,7 @@ def connect(
         SchemaAheadError: a newer release wrote the site.
         CatalogPermissionError: the call would write.
 
-    Example:
+    Examples:
         >>> catalog = registry.connect()
         >>> [one.dataset for one in catalog.datasets()]
         ['digits']

@@ -75,9 +75,9 @@ def build(
 ) -> int:
     """Run BUILDER: write shards, verify them, publish the version.
 
-    BUILDER is name[/config][:version] for a builder that an installed package offers under the entry point
-    registry.builders, or package.module:Class[/config][:version] for importable code. A published version is not built
-    again.
+    BUILDER is NAME for a builder that an installed package offers under the entry point registry.builders, or
+    package.module:Class for importable code. A config and a version can follow: NAME/CONFIG:VERSION. A published
+    version is not built again.
 
     Examples:
         registry build digits
