@@ -2,7 +2,6 @@
 
 Many clients write to a server. If each client dated its own rows, one wrong clock would affect the whole log: events
 never go back in time, so all later events would have to follow a wrong time. On PostgreSQL, clocks of clients are
-
 therefore never used. A write is refused if the clock contradicts other observations:
 
     the newest event is dated more than an hour after the clock     both databases
