@@ -90,9 +90,15 @@ class SqlAccess(SqlGroup):
 
         return transact(self._engine, action, actor=actor, dry_run=dry_run)
 
-    def tokens(self) -> tuple[AccessToken, ...]:
-        query = sa.select(access_token).order_by(access_token.c.created_at, access_token.c.id)
+    def tokens(self, *, after: str | None = None, limit: int | None = None) -> tuple[AccessToken, ...]:
+        order = access_token.c.created_at, access_token.c.id
+        query = sa.select(access_token).order_by(*order).limit(limit)
         with reading(self._engine) as connection, stored_values():
+            if after is not None:
+                last = connection.execute(sa.select(*order).where(access_token.c.id == after)).first()
+                if last is None:
+                    raise _no_token(connection, after)
+                query = query.where(sa.tuple_(*order) > sa.tuple_(*map(sa.literal, last)))
             return tuple(map(_read_token, connection.execute(query).all()))
 
     def revoke_token(self, token_id: str, *, actor: str, dry_run: bool = False) -> AccessToken:

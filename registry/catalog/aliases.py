@@ -24,6 +24,7 @@ from registry.catalog.selection import (
     choose_row,
     explain_dataset,
     explain_refusal,
+    in_page,
     is_dataset,
     lock_reference,
     meant_config,
@@ -98,7 +99,9 @@ class SqlAliases(SqlGroup):
 
         return transact(self._engine, action, actor=actor, dry_run=dry_run)
 
-    def list(self, dataset: str | None = None) -> tuple[AliasSummary, ...]:
+    def list(
+        self, dataset: str | None = None, *, after: Reference | None = None, limit: int | None = None
+    ) -> tuple[AliasSummary, ...]:
         query = (
             sa.select(
                 *NAMES,
@@ -116,7 +119,8 @@ class SqlAliases(SqlGroup):
             if wanted is not None:
                 require_dataset(connection, wanted)
                 query = query.where(is_dataset(wanted))
-            result = [
+            query = in_page(query, self._engine.dialect.name, after, limit, alias=alias.c.name)
+            return tuple(
                 AliasSummary(
                     name=row.builder_name,
                     config=row.config_name or None,
@@ -127,9 +131,7 @@ class SqlAliases(SqlGroup):
                     set_by=row.set_by,
                 )
                 for row in connection.execute(query)
-            ]
-        # Sorted here, because databases sort names by the rules of their locale.
-        return tuple(sorted(result, key=lambda entry: (entry.name, entry.config or "", entry.alias)))
+            )
 
     def history(self, reference: Reference) -> tuple[AliasMove, ...]:
         _require_alias(reference)

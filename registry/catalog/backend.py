@@ -15,9 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, Required, TypeAlias, TypedDict, Unpack
 
+from registry.catalog.pages import in_pages
 from registry.model import (
     AccessToken,
     Attachment,
@@ -188,8 +190,13 @@ class AccessCalls(Protocol):
             ConflictError: a token with this id or digest exists.
         """
 
-    def tokens(self) -> tuple[AccessToken, ...]:
-        """Every token, valid or not, oldest first."""
+    @in_pages("after", attrgetter("id"))
+    def tokens(self, *, after: str | None = None, limit: int | None = None) -> tuple[AccessToken, ...]:
+        """Every token, valid or not, oldest first; with ``after``, those after the token with this id.
+
+        Raises:
+            TokenNotFoundError: there is no token ``after``: it was removed meanwhile.
+        """
 
     def revoke_token(self, token_id: str, *, actor: str, dry_run: bool = False) -> AccessToken:
         """Make a token permanently invalid. Revoking it again changes nothing. Raises TokenNotFoundError."""
@@ -237,8 +244,13 @@ class AliasCalls(Protocol):
             AliasMovedError: it does not point to ``expect``.
         """
 
-    def list(self, dataset: str | None = None) -> tuple[AliasSummary, ...]:
+    @in_pages("after", attrgetter("reference"))
+    def list(
+        self, dataset: str | None = None, *, after: Reference | None = None, limit: int | None = None
+    ) -> tuple[AliasSummary, ...]:
         """Every alias by dataset and name, or those of ``name[/config]``; without a config, of all its configs.
+
+        With ``after``: those after this alias, which need not exist. With ``limit``: at most ``limit``, the first.
 
         Raises:
             DatasetNotFoundError, ConfigNotFoundError
@@ -429,8 +441,14 @@ class LifecycleCalls(Protocol):
             ReservedError: a publisher is uploading the files again.
         """
 
-    def removals(self, dataset: str | None = None) -> tuple[Removal, ...]:
-        """The removals of all versions, or of ``name[/config]``, according to the event log."""
+    @in_pages("after", attrgetter("reference"))
+    def removals(
+        self, dataset: str | None = None, *, after: Reference | None = None, limit: int | None = None
+    ) -> tuple[Removal, ...]:
+        """The removals of all versions, or of those of ``name[/config]``, by dataset and version.
+
+        With ``after``: those after this version. With ``limit``: at most ``limit`` of them, the first.
+        """
 
 
 class LocationCalls(Protocol):
@@ -460,8 +478,14 @@ class LocationCalls(Protocol):
             ConflictError: ``before`` is no longer a location of the version.
         """
 
-    def outside(self) -> tuple[tuple[Reference, tuple[str, ...]], ...]:
-        """Every version that is not dropped and has a location outside the data directory, with all its locations."""
+    @in_pages("after", itemgetter(0))
+    def outside(
+        self, *, after: Reference | None = None, limit: int | None = None
+    ) -> tuple[tuple[Reference, tuple[str, ...]], ...]:
+        """Every version that is not dropped and has a location outside the data directory, with all its locations.
+
+        They come by dataset and version. ``after`` and ``limit`` are those of ``CatalogBackend.sizes``.
+        """
 
     def data_dir(self) -> DataDirectory | None:
         """The last data directory that the log records, or None before the first publication into one."""
@@ -708,6 +732,7 @@ class CatalogBackend(Protocol):
             DatasetNotFoundError, ConfigNotFoundError: the config does not exist, or did not exist yet.
         """
 
+    @in_pages("below", attrgetter("version"))
     def versions(
         self,
         name: str,
@@ -726,9 +751,14 @@ class CatalogBackend(Protocol):
             DatasetNotFoundError, ConfigNotFoundError
         """
 
-    def sizes(self) -> tuple[VersionSize, ...]:
-        """The number and the size of the shard files of every version in any state, by dataset and version."""
+    @in_pages("after", attrgetter("reference"))
+    def sizes(self, *, after: Reference | None = None, limit: int | None = None) -> tuple[VersionSize, ...]:
+        """The number and the size of the shard files of every version in any state, by dataset and version.
 
+        With ``after``: those after this version. With ``limit``: at most ``limit`` of them, the first.
+        """
+
+    @in_pages("after", attrgetter("dataset"))
     def datasets(
         self, wanted: DatasetFilter | None = None, *, after: str | None = None, limit: int | None = None
     ) -> tuple[DatasetSummary, ...]:

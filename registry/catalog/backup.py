@@ -19,6 +19,7 @@ from registry.catalog.backup_file import MAX_LINE_BYTES, end_line, head_line, ro
 from registry.catalog.events import FIRST_PREVIOUS
 from registry.catalog.outcomes import BackupFacts
 from registry.catalog.revision import HEAD, SchemaStatus, read_status, read_status_of, require_current
+from registry.catalog.rows import by_bytes
 from registry.catalog.session import open_engine, reading_at_length
 from registry.catalog.tables import UtcDateTime, event, kept_answer, metadata, search_document
 from registry.catalog.values import damaged, stored_values
@@ -156,8 +157,4 @@ def _kind(stored: sa.types.TypeEngine[Any]) -> sa.types.TypeEngine[Any]:
 
 def in_order(connection: sa.Connection, table: sa.Table) -> sa.Select[tuple[Any, ...]]:
     """Every row, by its primary key; texts by their bytes, independent of PostgreSQL's collation."""
-    collation = "C" if connection.dialect.name == "postgresql" else "BINARY"
-    order = [
-        sa.collate(column, collation) if isinstance(column.type, sa.Text) else column for column in table.primary_key
-    ]
-    return sa.select(table).order_by(*order)
+    return sa.select(table).order_by(*by_bytes(connection.dialect.name, *table.primary_key))

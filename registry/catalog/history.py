@@ -105,13 +105,22 @@ def _metadata_at(connection: sa.Connection, version: DatasetVersion, moment: dat
 
 
 def versions_at(
-    connection: sa.Connection, name: str, config: str | None, moment: datetime
+    connection: sa.Connection,
+    name: str,
+    config: str | None,
+    moment: datetime,
+    *,
+    below: Version | None = None,
+    limit: int | None = None,
 ) -> tuple[VersionSummary, ...]:
     """See ``CatalogBackend.versions``, at a moment; ``connection`` must show one snapshot."""
     standing = standing_at(connection, name, config, moment)
+    candidates = [it for it in standing.candidates if below is None or it.version < below][:limit]
+    if not candidates:
+        return ()
     return tuple(
         replace(version, **_as_it_was(standing, then))
-        for version in list_versions(connection, name, standing.config)
+        for version in list_versions(connection, name, standing.config, below=below, least=candidates[-1].version)
         if (then := standing.find(version.version)) is not None
     )
 

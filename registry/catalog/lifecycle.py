@@ -152,7 +152,9 @@ class SqlLifecycle(SqlGroup):
         def act(connection: sa.Connection) -> Removal:
             standing, candidate = _lock(connection, reference)
             exactly = standing.exactly(candidate.version)
-            before = load_removals(connection, exactly.dataset).get(exactly) or Removal(reference=exactly, actor=actor)
+            removals = load_removals(connection, exactly.dataset)
+            new = Removal(reference=exactly, actor=actor)
+            before = next((removal for removal in removals if removal.reference == exactly), new)
             if before.step is not RemovalStep.PLANNED:
                 after = replace(before, step=RemovalStep.ENDED if is_done else before.step)
             else:
@@ -173,9 +175,11 @@ class SqlLifecycle(SqlGroup):
 
         return transact(self._engine, act, actor=actor, dry_run=dry_run)
 
-    def removals(self, dataset: str | None = None) -> tuple[Removal, ...]:
+    def removals(
+        self, dataset: str | None = None, *, after: Reference | None = None, limit: int | None = None
+    ) -> tuple[Removal, ...]:
         with reading(self._engine) as connection:
-            return tuple(load_removals(connection, dataset).values())
+            return load_removals(connection, dataset, after=after, limit=limit)
 
     def approve(self, proposal: Proposal, *, actor: str, dry_run: bool = False) -> Proposal:
         def act(connection: sa.Connection) -> Proposal:

@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import sqlalchemy as sa
 
 from registry.catalog.clock import read_clock
 from registry.catalog.events import append_event, lock_log
+from registry.catalog.pages import fill_page
 from registry.catalog.rows import check_location, read_reference, read_steps
 from registry.catalog.selection import (
     NAMES,
     NUMBER,
     choose_row,
     explain_refusal,
+    in_page,
     location_steps,
     lock_reference,
     published_versions,
@@ -91,17 +94,22 @@ class SqlLocations(SqlGroup):
 
         return self._change(RELOCATE, exactly, plan, details, actor=actor, dry_run=dry_run)
 
-    def outside(self) -> tuple[tuple[Reference, tuple[str, ...]], ...]:
+    def outside(
+        self, *, after: Reference | None = None, limit: int | None = None
+    ) -> tuple[tuple[Reference, tuple[str, ...]], ...]:
         is_outside = sa.or_(dataset_version.c.location.like("/%"), dataset_version.c.location.like("%://%"))
         is_changed = sa.exists().where(version_location.c.version_id == dataset_version.c.id)
-        query = (
-            _locations_query()
-            .where(sa.or_(is_outside, is_changed), dataset_version.c.state != VersionState.DROPPED.value)
-            .order_by(dataset_version.c.id)
+        query = _locations_query().where(
+            sa.or_(is_outside, is_changed), dataset_version.c.state != VersionState.DROPPED.value
         )
         with reading(self._engine) as connection:
-            result = _read_locations(connection, query)
-        return tuple((reference, locations) for reference, locations in result if any(map(is_absolute, locations)))
+            return fill_page(
+                lambda last, size: _read_locations(connection, in_page(query, self._engine.dialect.name, last, size)),
+                lambda versions: (it for it in versions if any(map(is_absolute, it[1]))),
+                itemgetter(0),
+                after=after,
+                limit=limit,
+            )
 
     def data_dir(self) -> DataDirectory | None:
         with reading(self._engine) as connection:

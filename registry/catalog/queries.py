@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -42,6 +43,7 @@ from registry.catalog.selection import (
     choose_row,
     explain_dataset,
     explain_refusal,
+    in_page,
     is_version,
     location_steps,
     meant_config,
@@ -133,7 +135,9 @@ class SqlLookUps(SqlGroup):
         with reading(self._engine) as connection:
             return find_producers(connection, name, config)
 
-    def sizes(self) -> tuple[VersionSize, ...]:
+    def sizes(self, *, after: Reference | None = None, limit: int | None = None) -> tuple[VersionSize, ...]:
+        kind = self._engine.dialect.name
+        meant = in_page(sa.select(dataset_version.c.id).select_from(published_versions()), kind, after, limit)
         stored = (
             sa.select(
                 split.c.version_id,
@@ -141,6 +145,7 @@ class SqlLookUps(SqlGroup):
                 sa.cast(sa.func.coalesce(sa.func.sum(shard.c.num_bytes), 0), sa.BigInteger).label("num_bytes"),
             )
             .join_from(split, shard, shard.c.split_id == split.c.id)
+            .where(sa.true() if limit is None else split.c.version_id.in_(meant))
             .group_by(split.c.version_id)
             .subquery("stored")
         )
@@ -174,8 +179,7 @@ class SqlLookUps(SqlGroup):
             .outerjoin(attached, attached.c.version_id == dataset_version.c.id)
         )
         with reading(self._engine) as connection, stored_values():
-            result = [_read_size(row) for row in connection.execute(query)]
-        return tuple(sorted(result, key=lambda version: (version.name, version.config or "", version.version)))
+            return tuple(map(_read_size, connection.execute(in_page(query, kind, after, limit))))
 
     def datasets(
         self,
@@ -397,9 +401,10 @@ def list_versions(
     config: str | None,
     *,
     below: Version | None = None,
+    least: Version | None = None,
     limit: int | None = None,
 ) -> tuple[VersionSummary, ...]:
-    """See ``CatalogBackend.versions`` without a moment."""
+    """See ``CatalogBackend.versions`` without a moment; ``least`` is the lowest number."""
     is_config = meant_config(config)
     query = (
         sa.select(
@@ -421,9 +426,9 @@ def list_versions(
         .order_by(*(part.desc() for part in NUMBER))
         .limit(limit)
     )
-    if below is not None:
-        number = sa.literal(below.major), sa.literal(below.minor), sa.literal(below.patch)
-        query = query.where(sa.tuple_(*NUMBER) < sa.tuple_(*number))
+    for bound, compare in ((below, operator.lt), (least, operator.ge)):
+        if bound is not None:
+            query = query.where(compare(sa.tuple_(*NUMBER), sa.tuple_(*map(sa.literal, bound.parts))))
     with stored_values():
         rows = connection.execute(query).all()
     if not rows and below is None:

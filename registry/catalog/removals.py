@@ -9,6 +9,7 @@ folder with some of its files for a version.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -17,33 +18,51 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from registry.catalog.clock import read_clock
-from registry.catalog.events import append_event, events_of_version, in_json, read_events
+from registry.catalog.events import append_event, events_of_version, in_json
 from registry.catalog.names import in_present, present_names, told_as
 from registry.catalog.outcomes import Removal, RemovalStep, removed_error
 from registry.catalog.queries import find_version_id
-from registry.catalog.tables import dataset_version
+from registry.catalog.selection import place_of
+from registry.catalog.tables import dataset_version, event
 from registry.catalog.values import stored_values
 from registry.errors import ConflictError, spell
 from registry.model import Candidate, Reference, Standing, Use, Version, VersionState, describe_moment
 
 REMOVE: Final = "remove"
+_AT_ONCE: Final = 500
 GRACE: Final = timedelta(days=7)
 """How long after the drop files are kept if nobody says otherwise."""
 
 
-def load_removals(connection: sa.Connection, dataset: str | None = None) -> dict[Reference, Removal]:
-    """The removals of all versions, or of those of ``name[/config]``. Undoing the drop of a version cancels a plan."""
-    datasets = None if dataset is None else told_as(connection, dataset)
-    present, result = present_names(connection), dict[Reference, Removal]()
+def load_removals(
+    connection: sa.Connection, dataset: str | None = None, *, after: Reference | None = None, limit: int | None = None
+) -> tuple[Removal, ...]:
+    """See ``LifecycleCalls.removals``. Undoing the drop of a version cancels a plan."""
+    columns = event.c.id, event.c.dataset, event.c.version, event.c.action
+    query = sa.select(*columns).where(event.c.action.in_((REMOVE, "undo-drop"))).order_by(event.c.id)
+    if dataset is not None:
+        query = query.where(event.c.dataset.in_(told_as(connection, dataset)))
+    present, newest = present_names(connection), dict[tuple[Any, ...], int]()
     with stored_values():
-        for event in read_events(connection, datasets=datasets, actions=(REMOVE, "undo-drop")):
-            name, _, config = in_present(present, event.dataset).partition("/")
-            reference = Reference.exactly(name, config or None, Version.parse(event.version))
-            if event.action == REMOVE:
-                result[reference] = _read(reference, event.details)
-            else:
-                result.pop(reference, None)
-    return result
+        for number, name, version, action in connection.execute(query):
+            place = *in_present(present, name).partition("/")[::2], *Version.parse(version).parts
+            newest[place] = number if action == REMOVE else 0
+        first = () if after is None else place_of(after)
+        chosen, details = (
+            sorted(place for place, number in newest.items() if number and place > first)[:limit],
+            dict[int, str](),
+        )
+        for start in range(0, len(chosen), _AT_ONCE):  # their details are long
+            numbers = [newest[place] for place in chosen[start : start + _AT_ONCE]]
+            of_chosen = sa.select(event.c.id, event.c.details_json).where(event.c.id.in_(numbers))
+            details |= {row.id: row.details_json for row in connection.execute(of_chosen)}
+        return tuple(
+            _read(
+                Reference.exactly(name, config or None, Version(*number)),
+                json.loads(details[newest[name, config, *number]]),
+            )
+            for name, config, *number in chosen
+        )
 
 
 def plan_removal(

@@ -42,6 +42,12 @@ _OF_VERSION: Final = ("location", "metadata_json", "release_notes_json", "versio
 _OF_SPLIT: Final = ("num_bytes", "filename_template", "filename_dataset", "filename_format")
 
 
+def by_bytes(kind: str, *columns: sa.ColumnElement[Any]) -> list[sa.ColumnElement[Any]]:
+    """What sorts by ``columns``: texts by their bytes, independent of PostgreSQL's collation."""
+    collation = "C" if kind == "postgresql" else "BINARY"
+    return [sa.collate(column, collation) if isinstance(column.type, sa.Text) else column for column in columns]
+
+
 def canonical_json(value: Any) -> str:
     """``value`` as canonical JSON text.
 

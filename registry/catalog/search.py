@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from registry.catalog.faults import REINDEX
 from registry.catalog.names import names_column
-from registry.catalog.rows import decode_metadata, read_canonical, read_names
+from registry.catalog.rows import by_bytes, decode_metadata, read_canonical, read_names
 from registry.catalog.search_words import (
     FIELDS,
     SearchWords,
@@ -69,7 +69,7 @@ def find_hits(connection: sa.Connection, text: str, limit: int) -> tuple[SearchH
         .join_from(search_document, builder_config, builder_config.c.id == search_document.c.config_id)
         .join(builder, builder.c.id == builder_config.c.builder_id)
         .where(_matches(kind, asked.words))
-        .order_by("is_withdrawn", sa.desc("score"), *_by_name(kind))
+        .order_by("is_withdrawn", sa.desc("score"), *by_bytes(kind, builder.c.name, builder_config.c.name))
         .limit(limit)
         .subquery("ranked")
     )
@@ -96,7 +96,7 @@ def find_hits(connection: sa.Connection, text: str, limit: int) -> tuple[SearchH
         .join(builder, builder.c.id == builder_config.c.builder_id)
         .join(dataset_version, dataset_version.c.id == sa.func.coalesce(readable_canonical, *_best_of_config()))
         .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
-        .order_by(ranked.c.is_withdrawn, ranked.c.score.desc(), *_by_name(kind))
+        .order_by(ranked.c.is_withdrawn, ranked.c.score.desc(), *by_bytes(kind, builder.c.name, builder_config.c.name))
     )
     with stored_values():
         return tuple(_read_hit(row, asked) for row in connection.execute(query))
@@ -237,12 +237,6 @@ def _score(kind: str, search_words: SearchWords) -> sa.ColumnElement[int]:
             for whole in (False, True):
                 score += sa.case((_matches(kind, (word,), weight, whole=whole), points), else_=0)
     return score
-
-
-def _by_name(kind: str) -> tuple[sa.ColumnElement[str], ...]:
-    """Sort by the bytes of names, independent of PostgreSQL's collation."""
-    collation = "C" if kind == "postgresql" else "BINARY"
-    return sa.collate(builder.c.name, collation), sa.collate(builder_config.c.name, collation)
 
 
 def _read_hit(row: sa.Row[*tuple[Any, ...]], search_words: SearchWords) -> SearchHit:

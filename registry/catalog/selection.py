@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from registry.catalog.clock import corrected
 from registry.catalog.names import is_named, names_column, present_name
-from registry.catalog.rows import json_agg, json_object_agg, read_canonical, read_names, read_number
+from registry.catalog.rows import by_bytes, json_agg, json_object_agg, read_canonical, read_names, read_number
 from registry.catalog.session import is_writing
 from registry.catalog.tables import (
     READABLE,
@@ -202,6 +202,25 @@ def published_versions() -> sa.Join:
     return builder.join(builder_config, builder_config.c.builder_id == builder.c.id).join(
         dataset_version, dataset_version.c.config_id == builder_config.c.id
     )
+
+
+def in_page(
+    query: sa.Select[Any], kind: str, after: Reference | None, limit: int | None, *, alias: sa.Column[str] | None = None
+) -> sa.Select[Any]:
+    """A page of a query over ``published_versions``: by dataset and version, or by dataset and ``alias``.
+
+    With ``after``: what follows this version or alias, which need not exist. ``kind`` is that of the database.
+    """
+    order = by_bytes(kind, builder.c.name, builder_config.c.name, *(NUMBER if alias is None else (alias,)))
+    if after is not None:
+        place = place_of(after) if alias is None else (after.name, after.config or "", after.alias or "")
+        query = query.where(sa.tuple_(*order) > sa.tuple_(*map(sa.literal, place)))
+    return query.order_by(*order).limit(limit)
+
+
+def place_of(reference: Reference) -> tuple[Any, ...]:
+    """What sorts exact references by dataset and version."""
+    return reference.name, reference.config or "", *(LOWEST if reference.exact is None else reference.exact.parts)
 
 
 def is_dataset(reference: Reference) -> sa.ColumnElement[bool]:

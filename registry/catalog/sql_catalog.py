@@ -194,8 +194,7 @@ class SqlCatalog(SqlLookUps):
             if at is not None:
                 from registry.catalog import history
 
-                versions = history.versions_at(connection, name, config, at)
-                return tuple(it for it in versions if below is None or it.version < below)[:limit]
+                return history.versions_at(connection, name, config, at, below=below, limit=limit)
             return list_versions(connection, name, config, below=below, limit=limit)
 
     def search(self, text: str, *, limit: int = 20) -> tuple[SearchHit, ...]:

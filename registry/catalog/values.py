@@ -133,22 +133,6 @@ class VersionSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DatasetPage:
-    """A part of a list of datasets; ``next`` is the ``after`` of the part that follows, or None at the end."""
-
-    items: tuple[DatasetSummary, ...]
-    next: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionPage:
-    """A part of a list of versions; ``next`` is the ``below`` of the part that follows, or None at the end."""
-
-    items: tuple[VersionSummary, ...]
-    next: Version | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class VersionSize:
     """The shard files of a published version in any state.
 

@@ -60,7 +60,7 @@ def serve(session: Session, *, config_file: str | None, init: bool, **options: A
         if config.data_dir is not None and catalog.backend.locations.data_dir() is None:
             catalog.set_data_dir(config.data_dir)  # otherwise clients would not know where to publish the first version
         token = make_first_token(catalog.backend, log_actor()) if init else None
-        is_closed = not (config.anonymous_reads or config.issuers or catalog.backend.access.tokens())
+        is_closed = not (config.anonymous_reads or config.issuers or catalog.backend.access.tokens(limit=1))
         address, catalog_url = session.catalog_url, catalog.url
 
     def ready(url: str) -> None:

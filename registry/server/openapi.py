@@ -52,7 +52,7 @@ result as JSON. A call that changes nothing is also available as a GET: its quer
 JSON, and omits null values. A GET has an ETag. A call that changes something accepts an `Idempotency-Key`, so that it
 can be retried safely. Errors are problem documents (RFC 9457) with a stable `code`, a `hint` and `details`.
 
-A list of datasets or of versions comes in pages. If the `next` of a page is not null, it is the argument `after` or
+A long list comes in pages. If the `next` of a page is not null, it is the argument `after` or
 `below` of the request for the page that follows.
 
 A token covers some datasets. Another dataset looks like one that does not exist."""

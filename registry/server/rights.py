@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from inspect import BoundArguments
 from shlex import quote
 from typing import Any, Final
@@ -30,6 +31,7 @@ from registry.catalog import (
     VersionSize,
 )
 from registry.catalog.events import recorder
+from registry.catalog.pages import fill_page
 from registry.catalog.policy import ADMIN, EVERY_CONFIG, MAINTAINER, NOBODY, SOME_CONFIG
 from registry.catalog.service.calls import CALLS, Call
 from registry.catalog.wrapper import CatalogWrapper, pass_call
@@ -106,7 +108,7 @@ class GuardedCatalog(CatalogWrapper):
                 case "datasets":  # a page of it is full unless the list ends
                     result = pass_call(self._catalog, call, *bound.args, **bound.kwargs, covered_by=self.who.datasets)
                     return tuple(filter(self._is_covered, result))
-            result = self._visible(protocol_call, passed())
+            result = self._visible(protocol_call, passed, arguments)
             return result if places is None else places.outward(result)
         except (DatasetNotFoundError, ConfigNotFoundError) as error:  # their hints name other datasets and configs
             if self.who.covers_all:
@@ -243,8 +245,19 @@ class GuardedCatalog(CatalogWrapper):
         if self.who.role is not Role.ADMIN or not self.who.covers_all:
             raise self._refusal(call, ADMIN, reason)
 
-    def _visible(self, call: Call, result: Any) -> Any:
-        """The result without what the token does not cover."""
+    def _visible(self, call: Call, passed: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+        """The result of a call without what the token does not cover. A page of it is full unless the list ends."""
+        pages, limit = call.pages, arguments.get("limit")
+        if pages is None:
+            return self._covered_part(call, passed())
+
+        def read(last: Any, size: int | None) -> Any:
+            return passed(**{pages.argument: last, "limit": size})
+
+        choose = partial(self._covered_part, call)
+        return fill_page(read, choose, pages.name, after=arguments.get(pages.argument), limit=limit)
+
+    def _covered_part(self, call: Call, result: Any) -> Any:
         subject = result.version if isinstance(result, PastLookUp) else result
         if isinstance(subject, DatasetVersion | Standing) and not self._covers(subject.name, subject.config):
             raise self._unseen(subject.name)  # the default config may have been another one then

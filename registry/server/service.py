@@ -198,9 +198,11 @@ class Service:
             return Answered(status=200, body=framed(pass_call(catalog, name, *args, **kwargs)))
 
         def make() -> bytes:
-            if call.is_paged:
+            if call.pages is not None:
                 items = pass_call(catalog, name, *args, **call.limited(kwargs))
-                return json.dumps(codec(call.answers).dump(call.page_of(items, kwargs.get("limit")))).encode()
+                return json.dumps(
+                    codec(call.answers).dump(call.page_of(call.pages, items, kwargs.get("limit")))
+                ).encode()
             return json.dumps(codec(call.returns).dump(pass_call(catalog, name, *args, **kwargs))).encode()
 
         is_noted = self.data is not None and name in ("publish", "configs.set_default")

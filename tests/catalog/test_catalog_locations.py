@@ -95,7 +95,7 @@ def test_versions_are_found_by_the_locations_that_they_have_now(mnist: CatalogBa
     mnist.locations.add(MNIST, MIRROR, actor="ann")
     assert mnist.published_at("/imported/digits") == (digits,)
     assert mnist.published_at(MIRROR) == (MNIST,)
-    assert mnist.locations.outside() == ((MNIST, (HOME, MIRROR)), (digits, ("/imported/digits",)))
+    assert mnist.locations.outside() == ((digits, ("/imported/digits",)), (MNIST, (HOME, MIRROR)))
 
     mnist.locations.relocate(digits, "/imported/digits", MOVED, actor="ann")
     mnist.locations.remove(MNIST, MIRROR, actor="ann")

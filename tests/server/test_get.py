@@ -16,7 +16,6 @@ from registry.catalog.service import ServiceCatalog
 from registry.catalog.service.calls import CALLS, Call, kind_of
 from registry.catalog.service.messages import codec
 from registry.catalog.sql_catalog import SqlCatalog
-from registry.catalog.values import DatasetPage
 from registry.errors import CatalogError
 from registry.model import Role, Version
 
@@ -158,7 +157,8 @@ def test_a_client_leaves_pages_that_do_not_end(
     server.service.catalog, token = shared, make_token(shared, "ann")
     monkeypatch.setattr("registry.catalog.service.catalog._MOST_ITEMS", 20)
     for items in ((), shared.datasets()[:1]):
-        monkeypatch.setattr(Call, "page_of", lambda *_, items=items: DatasetPage(items=items, next="lab_digits"))
+        page = CALLS["datasets"].answers(items=items, next="lab_digits")
+        monkeypatch.setattr(Call, "page_of", lambda *_, page=page: page)
         with ServiceCatalog(server.url, token=lambda _: token) as client, pytest.raises(CatalogError) as caught:
             client.datasets()
         assert caught.value.message == f"the service at {server.url} answered datasets with pages that do not end"

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 import types
@@ -16,16 +17,13 @@ from typing import Any, Final
 
 from registry.catalog import backend
 from registry.catalog.backend import CatalogBackend
+from registry.catalog.pages import Pages, pages_of
 from registry.catalog.policy import POLICY, Policy
 from registry.catalog.service.messages import Reading, codec, hints_of, load_json, load_value
-from registry.catalog.values import DatasetPage, VersionPage
 from registry.errors import UsageError
 
 _UNSENT: Final = frozenset({"advance"})
 _STREAMS: Final = frozenset({"backup", "snapshot"})
-
-_PAGES: Final = {"datasets": (DatasetPage, "after", "dataset"), "versions": (VersionPage, "below", "version")}
-"""How a service answers calls with long results: in pages, with the argument and the attribute to continue from."""
 
 MOST_ITEMS: Final = 500
 """Items of a page."""
@@ -106,13 +104,22 @@ class Call:
 
     @cached_property
     def answers(self) -> Any:
-        """The type of the JSON that is answered: a page, if the result may be long."""
-        return _PAGES[self.name][0] if self.is_paged else self.returns
+        """The type of the JSON that is answered.
+
+        If the result may be long, it is a page: some items, and the argument for the page that follows, or None.
+        """
+        if self.pages is None:
+            return self.returns
+        items, cursor = self.returns, self.signature.parameters[self.pages.argument].annotation
+        name = "".join(part.capitalize() for part in self.name.split("."))
+        page = dataclasses.make_dataclass(f"{name}Page", [("items", items), ("next", cursor)], frozen=True)
+        page.__doc__ = f"A part of a long list; ``next`` is the ``{self.pages.argument}`` of the part that follows."
+        return page
 
     @property
-    def is_paged(self) -> bool:
-        """Whether it is answered in pages. Then it takes a ``limit``, which pages have as well."""
-        return self.name in _PAGES
+    def pages(self) -> Pages | None:
+        """How its result is continued, if it is answered in pages. Then it takes a ``limit``, too."""
+        return pages_of(self.function)
 
     @staticmethod
     def limited(kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,16 +127,16 @@ class Call:
         limit = kwargs.get("limit")
         return {**kwargs, "limit": MOST_ITEMS if limit is None else max(1, min(limit, MOST_ITEMS))}
 
-    def page_of(self, items: Sequence[Any], limit: int | None) -> Any:
+    def page_of(self, pages: Pages, items: Sequence[Any], limit: int | None) -> Any:
         """The page with these items; ``limit`` is how many the client has asked for, None for all."""
-        kind, _, attribute = _PAGES[self.name]
         items = items if limit is None else items[: max(0, limit)]
         is_last = len(items) < MOST_ITEMS or len(items) == limit
-        return kind(items=tuple(items), next=None if is_last else getattr(items[-1], attribute))
+        return self.answers(items=tuple(items), next=None if is_last else pages.name(items[-1]))
 
-    def after_page(self, values: Mapping[str, Any], page: Any) -> dict[str, Any]:
+    @staticmethod
+    def after_page(pages: Pages, values: Mapping[str, Any], page: Any) -> dict[str, Any]:
         """The arguments as JSON for the page that follows one."""
-        values = {**values, _PAGES[self.name][1]: str(page.next)}
+        values = {**values, pages.argument: str(page.next)}
         return values if values.get("limit") is None else {**values, "limit": values["limit"] - len(page.items)}
 
     @cached_property

@@ -23,6 +23,7 @@ from registry.errors import CatalogError, NotFoundError, UsageError, spell
 from registry.masking import mask, remove_secrets
 
 if TYPE_CHECKING:
+    from registry.catalog.pages import Pages
     from registry.catalog.service.calls import Call
     from registry.catalog.service.requests import ServiceServer
     from registry.catalog.site.history import KnownHead
@@ -107,8 +108,8 @@ class ServiceCatalog(CatalogWrapper):
         if protocol_call.returns is None:
             return self._server.stream(f"{API_PATH}{call}", body)
         result = self._ask(protocol_call, body)
-        if protocol_call.is_paged:
-            result = self._all_pages(protocol_call, body, result)
+        if protocol_call.pages is not None:
+            result = self._all_pages(protocol_call, protocol_call.pages, body, result)
         return result if call != "locations.data_dir" or result is None else self._usable(result)
 
     def _ask(self, call: Call, body: dict[str, Any]) -> Any:
@@ -134,7 +135,7 @@ class ServiceCatalog(CatalogWrapper):
                 hint="The service may be of a newer release: pip install --upgrade shardbook",
             ) from error
 
-    def _all_pages(self, call: Call, body: dict[str, Any], page: Any) -> tuple[Any, ...]:
+    def _all_pages(self, call: Call, pages: Pages, body: dict[str, Any], page: Any) -> tuple[Any, ...]:
         """The items of a page and of those that follow it. A change meanwhile is in some of them."""
         result = list(page.items)
         while page.next is not None:
@@ -143,7 +144,7 @@ class ServiceCatalog(CatalogWrapper):
                     f"the service at {self.url} answered {call.name} with pages that do not end",
                     hint="Ask an admin of the catalog.",
                 )
-            body = call.after_page(body, page)
+            body = call.after_page(pages, body, page)
             page = self._ask(call, body)
             result += page.items
         return tuple(result)

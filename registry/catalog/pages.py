@@ -1,0 +1,76 @@
+"""Pages of long lists: the calls of the protocol whose results may have tens of thousands of items.
+
+    @in_pages("after", attrgetter("reference"))          in the protocol
+    def sizes(self, *, after=None, limit=None): ...
+
+A service answers such a call in pages, and a client asks for one after the other. An implementation returns the first
+``limit`` items that follow the one that ``after`` names, in an order that changes do not disturb.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_READ_AT_ONCE: Final = 500
+"""Items that are read together for somebody who may see few of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """How a list is continued.
+
+    Attributes:
+        argument: the argument of the call that names the last item of the page before.
+        name: the value of that argument for an item.
+    """
+
+    argument: str
+    name: Callable[[Any], Any]
+
+
+def in_pages(argument: str, name: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Declare that the result of a call may be long; it takes ``limit``, too. See ``Pages``."""
+
+    def declare(call: F) -> F:
+        call.pages = Pages(argument, name)  # type: ignore[attr-defined]  # functions have attributes
+        return call
+
+    return declare
+
+
+def pages_of(call: Any) -> Pages | None:
+    """How the list that a call of the protocol returns is continued; None if it comes whole."""
+    result: Pages | None = getattr(call, "pages", None)
+    return result
+
+
+def fill_page(
+    read: Callable[[Any, int | None], Sequence[T]],
+    choose: Callable[[Sequence[T]], Iterable[T]],
+    name: Callable[[T], Any],
+    *,
+    after: Any,
+    limit: int | None,
+) -> tuple[T, ...]:
+    """The page of a list of which some items are left out: it is full unless the list ends.
+
+    Args:
+        read: the next items after one, at most a number of them; None for all.
+        choose: leaves some out.
+        name: names an item for ``read``.
+        after: the first argument of ``read``.
+        limit: of the page; None for the whole list.
+    """
+    result: list[T] = []
+    size = None if limit is None else max(limit, _READ_AT_ONCE)
+    while True:
+        items = read(after, size)
+        result += choose(items)
+        if limit is None or size is None or len(result) >= limit or len(items) < size:
+            return tuple(result[:limit])
+        after = name(items[-1])
