@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import sqlalchemy as sa
 
@@ -19,6 +19,8 @@ from registry.errors import UsageError
 from registry.model import Event, describe_moment, whole_number
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from registry.catalog.backend import Advance, EventFilter
     from registry.catalog.outcomes import ClockCorrection, LogReport
 
@@ -65,11 +67,19 @@ class SqlLog(SqlGroup):
         with reading(self._engine) as connection:
             return verify_log(connection, anchor=anchor, advance=advance, index=index)
 
-    def correct_clock(self, *, actor: str, dry_run: bool = False, **options: Any) -> ClockCorrection:
+    def correct_clock(
+        self,
+        *,
+        first: int | None = None,
+        last: int | None = None,
+        ahead: timedelta | None = None,
+        actor: str,
+        dry_run: bool = False,
+    ) -> ClockCorrection:
         from registry.catalog.corrections import correct_clock  # hardly anybody needs it
 
         def action(connection: sa.Connection) -> ClockCorrection:
-            return correct_clock(connection, actor=actor, dry_run=dry_run, **options)
+            return correct_clock(connection, first=first, last=last, ahead=ahead, actor=actor, dry_run=dry_run)
 
         return transact(self._engine, action, actor=actor, dry_run=dry_run)
 
@@ -83,11 +93,11 @@ class SqlLog(SqlGroup):
 def read_next(
     engine: sa.Engine,
     *,
-    after: int = 0,
-    limit: int = 1000,
-    wait: float = 0,
-    dataset: str | None = None,
-    actions: Collection[str] | None = None,
+    after: int,
+    limit: int,
+    wait: float,
+    dataset: str | None,
+    actions: Collection[str] | None,
 ) -> EventPage:
     """``CatalogBackend.events``. While it waits, it holds no connection."""
     if not 0 < whole_number(limit, "limit") <= _MOST_FOLLOWED or not 0 <= whole_number(after, "after") <= _MAX_LIMIT:

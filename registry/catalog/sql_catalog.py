@@ -20,7 +20,7 @@ from registry.catalog.urls import describe_url, is_sqlite, sqlite_file
 from registry.errors import SchemaAheadWarning, warn
 
 if TYPE_CHECKING:  # loaded when they are used, to keep look-ups on the command line fast
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from datetime import datetime
 
     import sqlalchemy as sa
@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # loaded when they are used, to keep look-ups on the command 
     from registry.catalog.lifecycle import SqlLifecycle
     from registry.catalog.locations import SqlLocations
     from registry.catalog.log import SqlLog
-    from registry.catalog.outcomes import Promotion, Renaming
+    from registry.catalog.outcomes import Promotion, PublicationDetails, Renaming
     from registry.catalog.reservations import SqlReservations
     from registry.catalog.shards import SqlShards
     from registry.catalog.values import PastLookUp, SearchHit, VersionSummary
@@ -102,10 +102,7 @@ def _group(name: str) -> Any:
 
 
 class SqlCatalog(SqlLookUps):
-    """An open catalog of the current schema. Threads may share it, and a forked process may use it.
-
-    Where another function answers a call, its ``options`` are those of ``CatalogBackend``.
-    """
+    """An open catalog of the current schema. Threads may share it, and a forked process may use it."""
 
     access: SqlAccess = _group("access")
     aliases: SqlAliases = _group("aliases")
@@ -140,9 +137,15 @@ class SqlCatalog(SqlLookUps):
         self,
         version: DatasetVersion,
         shards: Mapping[str, tuple[Shard, ...]],
-        **options: Any,
+        *,
+        promote: bool | None,
+        default_config: bool = False,
+        actor: str,
+        details: PublicationDetails | None = None,
     ) -> Promotion | None:
-        return self._publications.publish(version, shards, **options)
+        return self._publications.publish(
+            version, shards, promote=promote, default_config=default_config, actor=actor, details=details
+        )
 
     def add_producer(self, exactly: Reference, producer: Producer, name_use: NameUse, *, actor: str) -> None:
         self._publications.add_producer(exactly, producer, name_use, actor=actor)
@@ -214,10 +217,18 @@ class SqlCatalog(SqlLookUps):
 
         return rename_dataset(self._engine, name, after, actor=actor, dry_run=dry_run)
 
-    def events(self, **options: Any) -> EventPage:
+    def events(
+        self,
+        *,
+        after: int = 0,
+        limit: int = 1000,
+        wait: float = 0,
+        dataset: str | None = None,
+        actions: tuple[str, ...] | None = None,
+    ) -> EventPage:
         from registry.catalog.log import read_next
 
-        return read_next(self._engine, **options)
+        return read_next(self._engine, after=after, limit=limit, wait=wait, dataset=dataset, actions=actions)
 
     def require_publisher(self) -> None:
         from registry.catalog.rights import require_publisher
@@ -243,10 +254,12 @@ class SqlCatalog(SqlLookUps):
 
         return backup_lines(self._engine, advance=advance)
 
-    def snapshot(self, **options: Any) -> Iterator[bytes]:
+    def snapshot(
+        self, *, datasets: Collection[str] | None = None, with_actors: bool = False, advance: Advance | None = None
+    ) -> Iterator[bytes]:
         from registry.catalog.snapshot import snapshot_lines
 
-        return snapshot_lines(self._engine, **options)
+        return snapshot_lines(self._engine, datasets=datasets, with_actors=with_actors, advance=advance)
 
     def close(self) -> None:
         self._engine.dispose()
