@@ -291,11 +291,13 @@ def _feature(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Feature | None:
 
 
 def _parts(split: str, columns: Mapping[str, Sequence[StoredArray]]) -> Iterator[SourcePart]:
-    """The part of a split; with one column, a part for each file, whose rows count from 1."""
+    """The part of a split, if it has rows; with one column, a part for each such file, whose rows count from 1."""
     groups: list[Mapping[str, Sequence[StoredArray]]] = [columns]
     if len(columns) == 1:
-        groups = [{name: [array]} for name, arrays in columns.items() for array in arrays if array.shape[0]]
+        groups = [{name: [array]} for name, arrays in columns.items() for array in arrays]
     for group in groups:
+        if not _length(next(iter(group.values()))):
+            continue
         names = list(dict.fromkeys(array.file for arrays in group.values() for array in arrays))
         shown = ", ".join(names[:4]) + (" ..." if names[4:] else "")
         yield SourcePart(split=split, name=shown, read=partial(_read, group))

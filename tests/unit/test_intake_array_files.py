@@ -184,6 +184,12 @@ def test_text_that_is_not_unicode(tmp_path: Path) -> None:
     )
 
 
+def test_a_split_of_empty_arrays_is_left_out(tmp_path: Path) -> None:
+    for name, length in {"x_train": 2, "y_train": 2, "x_test": 0, "y_test": 0}.items():
+        np.save(tmp_path / f"{name}.npy", np.arange(length))
+    assert tables(opened(tmp_path)).keys() == {"train"}
+
+
 def test_arrays_that_expand_to_far_more_than_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "MAX_FREE_BYTES", 2**20)
     np.savez_compressed(tmp_path / "a.npz", x=np.zeros(2**20))
