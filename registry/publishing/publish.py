@@ -116,6 +116,10 @@ class Publication:
     outside: tuple[ValuesOutside, ...] = ()
     recorded_data_dir: str | None = None
 
+    def __repr__(self) -> str:  # the one of the dataclass fills a screen of a notebook
+        splits = ", ".join(f"{split.name} {split.num_examples:,}" for split in self.version.splits)
+        return f"<Publication {self.version.reference} {'published' if self.newly else 'as before'}: {splits}>"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:

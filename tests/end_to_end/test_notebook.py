@@ -41,6 +41,12 @@ def test_a_notebook_shows_rows_progress_and_short_errors(tmp_path: Path, monkeyp
     assert len(text) < 500
 
 
+def test_a_publication_is_one_line(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        assert repr(catalog.build("digits")) == "<Publication digits:1.0.0 published: train 1,797>"
+        assert repr(catalog.build("digits")) == "<Publication digits:1.0.0 as before: train 1,797>"
+
+
 def test_a_bar_is_drawn_after_a_second_and_removed() -> None:
     shown: list[str] = []
 
