@@ -97,10 +97,11 @@ def _merged(features: Sequence[FeatureStatistics]) -> dict[str, Any]:
         total = sum(part["valid"] for part in numbers)
         mean = sum(part["valid"] * Fraction(part["mean"]) for part in numbers) / total
         square = sum(part["valid"] * (Fraction(part["std"]) ** 2 + Fraction(part["mean"]) ** 2) for part in numbers)
-        variance = max(square / total - mean**2, Fraction(0))
+        variance = max(square / total - mean**2, Fraction(0))  # beyond the floats if values are beyond 1e154
+        root = math.isqrt(variance.numerator * variance.denominator << 256)
         facts["min"] = min(part["min"] for part in numbers)
         facts["max"] = max(part["max"] for part in numbers)
-        facts |= {"mean": float(mean), "std": math.sqrt(variance)}
+        facts |= {"mean": float(mean), "std": root / (variance.denominator << 128)}
     return facts
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.croissant_samples import describe, fields_of, read_by_mlcroissant
 
-from registry.features import ClassLabel, FeaturesDict, Image, Scalar, Sequence, Text, codec_of
+from registry.features import ClassLabel, FeaturesDict, Image, Scalar, Sequence, Tensor, Text, codec_of
 from registry.features.fold import SplitFold
 from registry.images import encode_png
 from registry.intake.croissant_document import parse_document
@@ -133,6 +133,28 @@ def test_several_splits_have_the_statistics_of_all_values_and_of_each_split() ->
     assert (train["@id"], other["@id"]) == ("examples/price/splits/train", "examples/price/splits/test")
     assert facts(train, "subField")["median"] == 2.5
     assert (facts(other, "subField")["min"], facts(other, "subField")["max"]) == (-1.0, 7.25)
+
+
+def test_the_deviation_of_several_splits_is_that_of_numbers_of_any_size() -> None:
+    def fold(size: float) -> Any:
+        result = SplitFold(features, [StatisticsFold])
+        result.add(
+            *frame_records([codec_of(features).encode({"small": size / 1e300 / 1e200, "large": size})]).payloads()
+        )
+        return (result.results() or ())[0]
+
+    features = FeaturesDict({name: Tensor(shape=(), dtype="float64", encoding="bytes") for name in ("small", "large")})
+    folds = statistics_of({"train": fold(-1e300), "test": fold(1e300)})
+    fields = fields_of(describe(features, lengths={"train": (1,), "test": (1,)}, statistics=folds, creators=("Ada",)))
+    assert facts(fields["examples/small"])["std"] == pytest.approx(1e-200, abs=0)
+    assert facts(fields["examples/large"]) == {
+        "valid": 2,
+        "invalid": 0,
+        "min": -1e300,
+        "max": 1e300,
+        "mean": 0,
+        "std": 1e300,
+    }
 
 
 def test_a_split_without_values_changes_nothing() -> None:
