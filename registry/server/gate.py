@@ -2,8 +2,8 @@
 
     request -> an id -> too many? too long? too slow? -> the route -> headers -> a line of the log, counts, an audit
 
-The facts about a request are collected in an ``Exchange``, which ``current_exchange`` returns in every thread that works
-for the request. A route only has to raise: the gate answers an error with its problem document.
+The facts about a request are collected in an ``Exchange``, which ``current_exchange`` returns in every thread that
+works for the request. A route only has to raise: the gate answers an error with its problem document.
 """
 
 from __future__ import annotations
