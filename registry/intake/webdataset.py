@@ -328,7 +328,7 @@ class _Block:
         self._num_bytes = 0
 
     def refuse_file(self, name: str, reason: str) -> None:
-        """Report a file that is no part of a sample."""
+        """Report a file that does not belong to a sample."""
         self.bad.append(BadRow(file=f"{self._part.name}/{name}", line=None, reason=reason))
 
     def refuse(self, number: int, column: str | None, reason: str) -> None:

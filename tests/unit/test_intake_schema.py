@@ -647,7 +647,7 @@ def test_a_float64_that_is_stored_as_float32_must_fit() -> None:
     ]
 
 
-def test_infinity_is_no_integer() -> None:
+def test_infinity_cannot_become_an_integer() -> None:
     values = {"x": pa.array([1.0, -np.inf, np.inf], pa.float16())}
     schema = infer(("a.parquet", 1, values), wishes={"x": "int32"})
     rows = schema.convert("a.parquet", rows_of(("a.parquet", 1, values)))
