@@ -103,6 +103,12 @@ def is_null(value: Any) -> bool:
     return value is pd.NA or value is None or value is pd.NaT
 
 
+def test_an_integer_beside_a_null_in_a_dict_stays_an_integer_in_pandas() -> None:
+    places = [{"x": None}, {"x": 2**53 + 1}]  # no float is this number
+    with reader_of(pa.table({"place": places}), row_group_size=2) as reader:
+        assert reader.to_pandas()["place"].tolist() == places
+
+
 @settings(max_examples=examples(60))
 @given(drawn=columns(), size=st.integers(1, 7), data=st.data())
 def test_nulls_are_null_wherever_they_are_read(

@@ -109,7 +109,7 @@ def _series(column: pa.Array, feature: Feature | None) -> pd.Series[Any]:
         )
         return pd.Series(make(values.copy(), missing.copy()))
     try:
-        series: pd.Series[Any] = column.to_pandas()
+        series: pd.Series[Any] = column.to_pandas(integer_object_nulls=True)  # else those in dicts become floats
     except (ValueError, OverflowError) as error:  # in a struct, pandas has times as objects of Python
         raise FeatureError(f"a time is not one that Python has: {error}", hint="Read them by to_arrow().") from error
     return series
