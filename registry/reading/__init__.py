@@ -1,4 +1,4 @@
-"""Reads a plan: ``ReadableVersion``, ``Reader``, its views, and the ways into other frameworks.
+"""Reads a plan: ``ReadableVersion``, ``Reader``, its views, and conversions for other frameworks.
 
 plan + ReadConfig --order--> positions --source--> checked records --features--> examples, batches
 |

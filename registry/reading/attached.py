@@ -1,10 +1,10 @@
-"""Columns that are attached to a version, beside its shards: read in place on this machine, or by ranges from another.
+"""Reads columns that are attached to a version, in place on this machine, or by ranges from another machine.
 
     column.json  -> proved by the sha256 of its row
     .npy files   -> on this machine: mapped         -> a block that differs is decoded from the shards
                  -> elsewhere: holes in the cache   -> a block that is missing is fetched, else decoded from the shards
 
-Every block is compared with its digest in ``column.json`` when a process first reads it, wherever it comes from.
+Every block is compared with its digest in ``column.json`` when a process first reads it, regardless of its source.
 """
 
 from __future__ import annotations
@@ -26,32 +26,34 @@ COLUMNS: Final = "columns"
 """The kind of the attachments."""
 
 Damaged: TypeAlias = Mapping[KeptColumn, Mapping[int, int]]
-"""The blocks of each column that are missing or damaged, and how many of its first arrays are needed."""
+"""The missing or damaged blocks of each column, with the number of its first arrays that are needed."""
 
 _Facts: TypeAlias = tuple[Sequence[Attachment], Sequence[Store]]
 
 _MOST_DOCUMENT: Final = 2**28
 _FILES_AT_ONCE: Final = 8
-"""Files that are fetched at the same time: each may hold 32 MiB that were fetched ahead."""
+"""The number of files that are fetched at the same time. Each may hold 32 MiB that were fetched ahead."""
 
 
 class AttachedColumns:
-    """The columns that are attached to one version. A pickled copy no longer needs the catalog."""
+    """The columns that are attached to a version. A pickled copy no longer needs the catalog."""
 
     def __init__(self, reference: str, load: Callable[[], _Facts]) -> None:
-        """``load`` gives the attachments of the version, and the folders that may have them; it is called once."""
+        """``load`` returns the attachments of the version, and the folders that may contain them. It is called once."""
         self._reference = reference
         self._load = load
         self._tags: dict[tuple[str, str], str] = {}
         self.problem = ""
-        """Why the last blocks were not fetched, in parentheses; empty if they were."""
+        """The reason why the last blocks were not fetched, in parentheses, or empty."""
 
     def names(self) -> frozenset[str]:
         """The names of the files that are attached."""
         return frozenset(self._facts[0])
 
     def open(self, folder: ColumnFolder, *, in_place: bool = True) -> KeptColumn | None:
-        """The column in place, or in the cache with missing blocks; None if it is not attached, or cannot be read.
+        """Open the column in place, or in the cache with missing blocks.
+
+        Returns None if it is not attached or unreadable.
 
         Without ``in_place``, columns on this machine are left out.
         """
@@ -74,18 +76,18 @@ class AttachedColumns:
                 files = {file: attachments[name].place for file, name in names.items()}
                 column = AttachedFolder(folder, document, lambda file: store.open(files[file])).open()  # noqa: B023 (returned in this turn)
                 problem = f"its files in {store.locate('')} are damaged or missing"
-            else:  # without room in the cache, the shards are read
+            else:  # if the cache lacks room, the shards are read
                 column, problem = folder.reserve(document), ""
             if column is not None:
                 return column
         if problem:
-            warn(f"the column {folder.layout.path!r} that is attached to {self._reference} is not read: {problem}")
+            warn(f"the column {folder.layout.path!r} that is attached to {self._reference} is not used: {problem}")
         return None
 
     def fetch(self, damaged: Damaged) -> bool:
-        """Fetch blocks into the cache, from the first folder that gives them; False if nothing was fetched.
+        """Fetch blocks into the cache from the first folder that provides them. Returns False if nothing was fetched.
 
-        What comes is not checked here.
+        The fetched bytes are not checked here.
         """
         attachments, stores = self._facts
         parts = [
@@ -120,7 +122,7 @@ class AttachedColumns:
                     folder.put(file, ranges[index][0], view)
 
     def _open(self, store: Store, attachment: Attachment) -> StoredFile:
-        """Open a file; only the first time asks for its ETag. What was replaced meanwhile is an error."""
+        """Open a file. Its ETag is requested only the first time; a file that was replaced since raises an error."""
         key = store.url, attachment.place
         if (tag := self._tags.get(key)) is not None:
             return store.open_known(attachment.place, num_bytes=attachment.num_bytes, entity_tag=tag)
@@ -130,7 +132,7 @@ class AttachedColumns:
         return file
 
     def _read(self, store: Store, attachment: Attachment) -> bytes:
-        """The bytes of a small file that are those of its row. Raises StorageError."""
+        """Read a small file and verify it against its row. Raises StorageError."""
         content = store.read_bytes(attachment.place, limit=min(attachment.num_bytes, _MOST_DOCUMENT))
         if hashlib.sha256(content).hexdigest() != attachment.sha256:
             raise StorageError(f"{store.locate(attachment.place)} is not the file that was attached")
@@ -140,7 +142,7 @@ class AttachedColumns:
     def _facts(self) -> tuple[dict[str, Attachment], tuple[Store, ...]]:
         try:
             attachments, stores = self._load()
-        except RegistryError:  # the catalog does not answer: the shards are read
+        except RegistryError:  # if the catalog does not answer, the shards are read
             return {}, ()
         return {file.name: file for file in attachments if file.kind == COLUMNS}, tuple(stores)
 

@@ -1,4 +1,4 @@
-"""Blocks of examples from kept columns, which ``pieces`` decodes as it decodes blocks of records."""
+"""Blocks of examples from kept columns, which ``pieces`` decodes like blocks of records."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from registry.reading.conditions import Bounds
 from registry.tfrecord import Places
 
 Mender: TypeAlias = Callable[[Damaged, Callable[[], Damaged]], bool]
-"""Writes damaged blocks again; False if that is not possible. It is also given what finds the blocks that are left."""
+"""Writes damaged blocks again, or returns False. Its second argument finds the remaining damaged blocks."""
 
 BoundedBlock: TypeAlias = tuple[int, Mapping[str, Bounds]]
 """The number of examples of a block, and the bounds of its columns by path, for ``Condition.may_match``."""
 
 _MOST_ROWS: Final = 2**22
-"""The rows of all positions of an order are computed once, if it has at most as many."""
+"""If an order has at most this number of positions, their rows are computed only once."""
 
 
 class ColumnBlock(NamedTuple):
@@ -45,7 +45,7 @@ class ColumnBlock(NamedTuple):
 
     @property
     def num_new_bytes(self) -> int:
-        """The same without copies: views take no memory, and their blocks, once proved, no time."""
+        """Approximate size of the copies: views take no memory, and once their blocks are proved, no time."""
         are_views = isinstance(self.rows, slice) and self.columns.is_proved
         return self.num_records * self.columns.stored_row_bytes if are_views else self.num_bytes
 
@@ -55,7 +55,7 @@ class ColumnBlock(NamedTuple):
         return ColumnBlock(self.columns, places + rows.start if isinstance(rows, slice) else rows[places])
 
     def decode(self, *, copy: bool) -> ExampleBlock:
-        """The examples. Without ``copy``, values of consecutive ones are read-only views."""
+        """The examples. Without ``copy``, the values of consecutive examples are read-only views."""
         return self.columns.decode(self.rows, copy=copy)
 
 
@@ -64,14 +64,14 @@ class KeptColumns:
 
     Attributes:
         features: the schema.
-        row_bytes: bytes of an example.
-        stored_row_bytes: bytes of its values that are not kept as they are read.
+        row_bytes: the size of an example in bytes.
+        stored_row_bytes: the size of its values that have to be decoded, in bytes.
     """
 
     def __init__(
         self, features: FeaturesDict, columns: Sequence[KeptColumn], starts: Places, num_records: int, mend: Mender
     ) -> None:
-        """``starts`` has, for each file instruction of the plan, the row of record 0 of its file."""
+        """``starts`` has the row of record 0 of the file of each file instruction."""
         self.features = features
         sizes = [column.num_bytes // max(1, num_records) for column in columns]
         self.row_bytes = max(1, sum(sizes))
@@ -96,7 +96,7 @@ class KeptColumns:
         return self._is_proved is None
 
     def fetch(self, instructions: Places, records: Places) -> ColumnBlock | None:
-        """The examples of these records; None if a column is damaged and cannot be mended."""
+        """The examples of these records; None if a column is damaged and cannot be repaired."""
         places = self._rows_of(instructions, records)
         first, count = int(places[0]), places.size
         is_run = int(places[-1]) == first + count - 1 and bool((places[1:] - places[:-1] == 1).all())
@@ -184,7 +184,7 @@ class KeptColumns:
         return self._starts[instructions] + records
 
     def prove(self, rows: Rows) -> bool:
-        """Compare the blocks of ``rows`` with their digests, each once. Damaged ones are mended, or it is False."""
+        """Compare each block of ``rows`` once with its digest. Returns False if damaged blocks cannot be repaired."""
         is_proved, size = self._is_proved, self._block_records
         if is_proved is None:
             return True
@@ -196,7 +196,7 @@ class KeptColumns:
         if damaged := find():
             if not self._mend(damaged, find):
                 return False
-            self._makers.clear()  # a column may have other arrays now
+            self._makers.clear()  # a column may have new arrays now
         self._unsearched.clear()
         is_proved[new] = True
         if is_proved.all():
@@ -214,7 +214,7 @@ class KeptColumns:
         return result
 
     def _rows_at(self, order: Order, positions: Any) -> Any:
-        """The row at each position, or at one."""
+        """The row at each position, or at a single position."""
         if self._row_table is None or self._row_table[0] is not order:
             if order.num_examples > _MOST_ROWS:
                 return self._rows_of(*(order.locate(positions) if np.ndim(positions) else order.find(positions)))
@@ -226,7 +226,7 @@ class KeptColumns:
 
 
 class JoinedColumns(KeptColumns):
-    """The kept columns of several splits, whose rows follow one another: those of a union such as ``train+test``."""
+    """The kept columns of several consecutive splits, such as those of a union ``train+test``."""
 
     def __init__(self, parts: Sequence[KeptColumns], sizes: Sequence[int], starts: Places) -> None:
         """``sizes`` are the numbers of records of the splits."""
@@ -257,7 +257,10 @@ class JoinedColumns(KeptColumns):
         """None: their blocks have different bounds."""
 
     def decode(self, rows: Rows, *, copy: bool) -> ExampleBlock:
-        """The examples of ``rows``, which were proved. Without ``copy``, those of a slice of one split are views."""
+        """The examples of ``rows``, whose blocks were proved.
+
+        Without ``copy``, those of a slice of one split are views.
+        """
         parts = list(self._divide(rows))
         if len(parts) < 2:
             part, some, _ = parts[0] if parts else (self._parts[0], slice(0, 0), None)
@@ -266,11 +269,11 @@ class JoinedColumns(KeptColumns):
         return self._codec.join_blocks(blocks, [places for _, _, places in parts], copy=copy)
 
     def prove(self, rows: Rows) -> bool:
-        """As of one split."""
+        """See ``KeptColumns.prove``."""
         return all(part.prove(some) for part, some, _ in self._divide(rows))
 
     def _divide(self, rows: Rows) -> Iterator[tuple[KeptColumns, Rows, Places]]:
-        """The columns of each split that has some of ``rows``, these rows of it, and their places in ``rows``."""
+        """Yield the columns of each split that has some of ``rows``, its rows, and their places in ``rows``."""
         for part, start, end in zip(self._parts, self._firsts.tolist(), self._ends.tolist(), strict=True):
             if isinstance(rows, slice):
                 first, stop = max(rows.start, start), min(rows.stop, end)

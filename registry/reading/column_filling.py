@@ -24,11 +24,11 @@ class ColumnsReport:
         reference: the version.
         splits: the splits whose columns are kept.
         features: the features.
-        num_examples: records of these splits.
-        num_columns: kept columns: one for each leaf of the features in each split.
-        num_new_columns: how many of them were not kept before, or lacked blocks.
-        num_bytes: their size.
-        folder: the cache's folder, or that of the version in the data directory.
+        num_examples: the number of records of these splits.
+        num_columns: the number of kept columns, one for each leaf of the features in each split.
+        num_new_columns: the number of columns that were not kept before, or lacked blocks.
+        num_bytes: their total size in bytes.
+        folder: the folder of the cache, or of the version in the data directory.
     """
 
     reference: Reference
@@ -42,7 +42,7 @@ class ColumnsReport:
 
 
 _MOST_PIXELS: Final = 2**30
-"""The most pixels of a block. Its length follows the size of the files, and a small PNG may have many pixels."""
+"""The maximum number of pixels of a block. Its length depends on the size of files, and a small PNG may be large."""
 
 
 def keep_columns(
@@ -58,7 +58,7 @@ def keep_columns(
     if not cache.room.may_hold(1):
         raise UsageError("the cache is switched off", hint="Set REGISTRY_CACHE_BYTES, e.g. to 20GB.")
     if not cache.is_usable:
-        cache.require_writable()  # says why
+        cache.require_writable()  # it explains why
     features = readable.features if names is None else readable.features.only(names)
     features = features.decode_images(pixels)
     for reader in codec_of(features).columns:
@@ -84,7 +84,8 @@ def keep_columns(
     for split in columns:
         old, mended = {folder.key for folder in split.folders() or () if folder.exists()}, set[str]()
         num_new += split.fill(advance=advance)
-        kept += split.open(is_whole=True, mended=mended) or ()  # mapped: the next split does not evict them
+        # While they are mapped, the next split does not evict them
+        kept += split.open(is_whole=True, mended=mended) or ()
         num_new += len(mended & old)
     return ColumnsReport(
         reference=reference,

@@ -33,7 +33,7 @@ from registry.features.feature import TEXT
 
 MAX_LENGTH: Final = 2**16
 MAX_DEPTH: Final = 50
-"""Most parentheses and ``not`` inside each other."""
+"""The maximum depth of nested parentheses and ``not``."""
 MAX_ITEMS: Final = 10_000
 _MAX_DIGITS: Final = 300
 
@@ -45,7 +45,7 @@ _OTHER_LANGUAGES: Final = {
     "=": "==", "=>": ">=", "&": "and", "&&": "and", "AND": "and", "|": "or", "||": "or", "OR": "or", "!": "not",
     "NOT": "not", "true": "True", "false": "False", "null": "None", "NULL": "None",
 }  # fmt: skip
-"""What SQL, C and pandas write, and what a condition has instead."""
+"""Operators of SQL, C and pandas, and their equivalents in a condition."""
 _LITERALS: Final = {
     "class": "the name or the number of a class", "text": "a text in quotes", "bool": "True or False",
     "date": "'2024-01-31'", "time": "'12:00:00'", "timestamp": "'2024-01-31 12:00:00'",
@@ -106,7 +106,7 @@ class Condition:
         """Whether an example of a block may match: False only if none does, so that the block need not be read.
 
         Args:
-            bounds: what is known of the columns, by path. A column that is not in it may have any values.
+            bounds: the bounds of the columns, by path. A missing column may have any values.
         """
         return bool(self._node(_Ranges(bounds))[0])
 
@@ -254,7 +254,7 @@ def _where(present: npt.NDArray[np.bool_], test: Callable[[Any], Any]) -> Answer
 
 
 class _Ranges:
-    """Answers for a block of which only bounds are known."""
+    """Answers for a block from its bounds."""
 
     def __init__(self, bounds: Mapping[str, Bounds]) -> None:
         self._bounds = bounds
@@ -395,7 +395,8 @@ class _Parser:
             node = lambda source: source.contain(left, items)  # noqa: E731
             return partial(_not, node) if is_not else node
         if left.kind != "bool":
-            # A shell passes only the first word of a condition without quotes, and takes > 3 as a file to write.
+            # Without quotes, a shell passes only the first word of a condition, and reads > 3 as a redirection to a
+            # file.
             is_whole = token.start == 0 and self._next.kind == "end"
             hint = "Write e.g. price > 10. In a shell, put quotes around the whole condition." if is_whole else None
             self._refuse(f"expected a comparison: {left.path!r} is {_named(left)}, not True or False", token, hint)
@@ -428,7 +429,7 @@ class _Parser:
             items.append(self._value(column, self._operand(), token))
             if self._next.text != closing:
                 self._expect(",", closing)
-        if column.is_float:  # a number that the dtype cannot hold equals no value
+        if column.is_float:  # a number that the dtype cannot represent equals no value
             return tuple(item for item in items if item.dtype == column.dtype)
         if column.dtype.kind in "iu":
             limits = np.iinfo(column.dtype)
@@ -465,9 +466,9 @@ class _Parser:
         if not is_comparable(column):
             self._refuse(
                 f"{path!r:.80} has the type {column.words[0] if column.lengths else type(leaf).__name__}, "
-                "and a condition compares single values",
+                "but a condition compares single values",
                 token,
-                "Test such values in a loop, or ask in SQL: dataset.sql(...), registry sql.",
+                "Test such values in a loop, or query them with SQL: dataset.sql(...), registry sql.",
             )
         is_class = isinstance(leaf, ClassLabel)
         plain = "text" if leaf.dtype == TEXT else "bool" if leaf.dtype == np.bool_ else "number"

@@ -49,7 +49,7 @@ from registry.tfrecord import Verify
 
 
 class ExampleReader:
-    """The examples of a plan, in the order of a ``ReadConfig``; ``Reader`` adds what gives them to other frameworks.
+    """The examples of a plan, in the order of a ``ReadConfig``. ``Reader`` adds conversions for other frameworks.
 
     No file is opened before the first example is read. Iterating reads one epoch (``read_config.repeat`` of them).
     Iterating again reads the next epoch, as a tf.data dataset does: each epoch of a shuffle has its own order.
@@ -90,7 +90,7 @@ class ExampleReader:
             process: index and count, if several processes share each epoch.
             verify: ``block`` or ``record``, which find the same damage, or ``off``: see ``open_shard``.
             copy: False returns records, text, and tensors stored as bytes as read-only views of the mapped files.
-            keep: where decoded columns are kept for the next epoch: see ``Dataset.read``.
+            keep: where decoded columns are kept for the next epoch; see ``Dataset.read``.
             matches: which records of the plan to read; None is all of them. ``where`` is the usual way to filter.
 
         Raises:
@@ -127,9 +127,9 @@ class ExampleReader:
         if state is not None:
             self._begin = restore(state, self._source, process=self.process)
         elif matches is None:
-            self._begin = self._start(0)  # a sort function that fails does so here
+            self._begin = self._start(0)  # a sort function fails here, if it does
 
-    # A filtered reader reads columns to compute these, which it does when they are first used.
+    # A filtered reader has to read columns to compute these, so it does so only when they are first used.
 
     @cached_property
     def _order(self) -> Order:
@@ -214,7 +214,7 @@ class ExampleReader:
         return self._iterate(self._record_items.records, is_decoded=False)
 
     def ids(self) -> Iterator[str]:
-        """Go through the next epoch by TFDS ids. No file is opened.
+        """Iterate over the TFDS ids of the next epoch. No file is opened.
 
         Yields:
             File name and number of a record, such as ``mnist-train.tfrecord-00003-of-00010__17``.
@@ -245,7 +245,7 @@ class ExampleReader:
         return self._iterate(partial(self._items.batches, batch_size=batch_size, drop_remainder=drop_remainder))
 
     def blocks(self) -> Iterator[dict[str, Any]]:
-        """Read the next epoch in batches of the size that is read at once: thousands of small examples, few large ones.
+        """Read the next epoch in blocks that are read at once: thousands of small examples, or few large ones.
 
         Yields:
             A dict of arrays, as ``batches``.
@@ -486,21 +486,21 @@ class ExampleReader:
         return self._again(self.readable, config, state=state, process=self.process if process is None else process)
 
     def missing_as_none(self) -> Self:
-        """Return a reader that gives None for a missing value of an optional feature, and a mask in batches.
+        """Return a reader with None for a missing value of an optional feature, and with masked arrays in batches.
 
         It continues at the place of this one. This is the default, except for readers of ``registry.load``.
         """
         return self.decoding(self.features.missing_as_none())
 
     def missing_as_tfds(self) -> Self:
-        """Return a reader that gives TFDS's value for a missing one: the lowest number of the dtype, ``b""`` or False.
+        """Return a reader with TFDS's value for a missing value: the lowest number of the dtype, ``b""`` or False.
 
         It continues at the place of this one. In batches an optional feature is a plain array.
         """
         return self.decoding(self.features.missing_as_tfds())
 
     def fill_missing(self, values: Mapping[str, Any]) -> Self:
-        """Return a reader that gives ``values`` for missing values of optional features.
+        """Return a reader with ``values`` in place of missing values of optional features.
 
             reader.fill_missing({"age": -1, "place/name": b"?"})
 
@@ -535,7 +535,7 @@ class ExampleReader:
         return self.decoding(self.features.decode_images(decodings))
 
     def files_as_bytes(self) -> Self:
-        """Return a reader that gives images and stored sounds as the bytes of their files, which are not decoded.
+        """Return a reader that returns images and stored sounds as the undecoded bytes of their files.
 
         It continues at the place of this one.
         """
@@ -576,7 +576,10 @@ class ExampleReader:
         self._asked, self._begin, self._cursor = asked, begin, Cursor(place)
 
     def first_rows_html(self) -> Markup:
-        """The first examples as a table in HTML, or why they cannot be read. The place of this reader stays."""
+        """Return the first examples as an HTML table, or the reason why they cannot be read.
+
+        Does not move this reader.
+        """
         from registry.display import MOST_ROWS, rows_html
 
         def read(names: Sequence[str]) -> list[dict[str, Any]]:
@@ -606,9 +609,9 @@ class ExampleReader:
         return self._again(readable, self.read_config, process=self.process, place=self._place())
 
     def _place(self) -> ReadState | None:
-        """Where a view of this reader begins: in the iteration that was started last, or at the next if that has ended.
+        """Return the place at which a view of this reader begins: in the last iteration, or after it if it has ended.
 
-        None is the beginning. The filter is not applied to compute it.
+        None means the beginning. The filter is not applied to compute the place.
         """
         if "_begin" not in vars(self):
             return None
@@ -626,7 +629,7 @@ class ExampleReader:
         matches: Matches | None = None,
         place: ReadState | None = None,
     ) -> Self:
-        """Another reader of this plan. If it has the order of this one, it knows whether the seed was drawn."""
+        """Return another reader of this plan. If the order is the same, the reader knows whether the seed was drawn."""
         reader = type(self)(
             readable,
             self.plan,
@@ -654,7 +657,7 @@ class ExampleReader:
         return chain.from_iterable(self._run(self._cursor, item_lists, is_decoded=is_decoded))
 
     def _run(self, cursor: Cursor, item_lists: ItemLists, *, is_decoded: bool) -> Iterator[Iterator[Any]]:
-        """The items in lists. The cursor derives the place within a list from what is left of its iterator."""
+        """Yield lists of items. The cursor derives the place within a list from the rest of its iterator."""
         state: ReadState | None = cursor.state
         while state is not None:
             cursor.set(state)
@@ -689,5 +692,7 @@ def _check_process(process: tuple[int, int]) -> tuple[int, int]:
     except (TypeError, ValueError):
         raise UsageError(f"process must be (index, count), two whole numbers, not {process!r:.60}") from None
     if not 0 <= index < count:
-        raise UsageError(f"there is no process {index} of {count}", hint="Processes are counted from 0.")
+        raise UsageError(
+            f"process index {index} is out of range for {count} processes", hint="Processes are counted from 0."
+        )
     return index, count

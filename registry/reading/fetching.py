@@ -1,6 +1,6 @@
-"""Fetches the files of slices into the cache of files of other machines; ``Dataset.fetch`` calls it.
+"""Fetches the files of slices into the cache for files of other machines; ``Dataset.fetch`` calls it.
 
-Reading fills the cache, too: every file of a published version is read through it (``registry.storage.cache``).
+Reading also fills the cache: every file of a published version is read through it (``registry.storage.cache``).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _TRIES: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchReport:
-    """The result of ``Dataset.fetch``: what can be read without the store now.
+    """The result of ``Dataset.fetch``: the files that can now be read without the store.
 
     Attributes:
         reference: the version.
         split: the split expression, or None for everything.
-        num_files: files that the records are in.
+        num_files: the number of files with the records.
         num_bytes: their size.
-        num_new_bytes: how many of these bytes were not in the cache before.
+        num_new_bytes: the number of these bytes that were not in the cache before.
         folder: the cache's folder; None if all files are on this machine, so that nothing had to be fetched.
     """
 
@@ -85,8 +85,8 @@ def fetch_slices(
     if lost:
         cache.require_writable()
         raise StorageError(
-            f"{len(lost):,} of {len(wanted):,} files of {reference} could not be kept in the cache {cache.folder}",
-            hint="Its disk is full, or others filled the cache meanwhile. See its size with: registry cache show",
+            f"{len(lost):,} of {len(wanted):,} files of {reference} could not be cached in {cache.folder}",
+            hint="Its disk is full, or other processes filled the cache. To see its size: registry cache show",
             details={"path": str(cache.folder), "files": [file.name for file in lost[:100]]},
         )
     return FetchReport(
@@ -100,7 +100,7 @@ def fetch_slices(
 
 
 def _list_files(slices: Iterable[Slice]) -> tuple[list[_Wanted], int, int]:
-    """The files of other machines, each once; the number of files of this machine, and their size."""
+    """Return the files of other machines, each once, and the number and size of local files."""
     wanted: dict[str, _Wanted] = {}
     local: dict[str, int] = {}
     for one in slices:
@@ -123,8 +123,8 @@ def _require_room(file_cache: FileCache, num_bytes: int) -> None:
     """Check that the cache may hold ``num_bytes`` before anything is fetched.
 
     Raises:
-        UsageError: it is switched off.
-        StorageError: its limit is lower, or others can write to its folder.
+        UsageError: the cache is switched off.
+        StorageError: the limit of the cache is lower, or other users can write to its folder.
     """
     limit = file_cache.usage().max_bytes
     if limit == 0:
@@ -133,7 +133,7 @@ def _require_room(file_cache: FileCache, num_bytes: int) -> None:
         )
     if num_bytes > limit:
         error = StorageError(
-            f"the files need {num_bytes:,} bytes, and the cache {file_cache.folder} is limited to {limit:,}",
+            f"the files need {num_bytes:,} bytes, but the cache {file_cache.folder} is limited to {limit:,}",
             hint="Set REGISTRY_CACHE_BYTES to a larger number, or fetch a smaller slice.",
             details={"path": str(file_cache.folder), "num_bytes": num_bytes, "max_bytes": limit},
         )
@@ -144,7 +144,7 @@ def _require_room(file_cache: FileCache, num_bytes: int) -> None:
 
 
 def _fetch(wanted: list[_Wanted], advance: Advance | None) -> None:
-    """Read all files, several at a time: what the cache lacks is fetched and kept, the rest is checked."""
+    """Read all files, several at a time. Missing blocks are fetched and cached; the others are verified."""
     stop, alone = Event(), Lock()
 
     def count(num_bytes: int) -> None:
@@ -163,11 +163,11 @@ def _fetch(wanted: list[_Wanted], advance: Advance | None) -> None:
                     count(0 if attempt else len(piece))
             if digest.hexdigest() == one.shard.sha256:
                 return
-            one.files.forget(one.name)  # a block was damaged on its way
+            one.files.forget(one.name)  # a block was damaged in transit
         path = one.files.locate(one.name)
         raise ShardMismatchError(
             f"{path}: sha256 mismatch: expected {one.shard.sha256}, found {digest.hexdigest()}",
-            hint="It was damaged on its way, or the store returns wrong bytes. Fetch it again.",
+            hint="It was damaged in transit, or the store returned wrong bytes. Fetch it again.",
             details={"path": path},
         )
 
@@ -177,4 +177,4 @@ def _fetch(wanted: list[_Wanted], advance: Advance | None) -> None:
             for _ in engine.run(pieces, doing="fetched files", failure=StorageError):
                 pass
         finally:
-            stop.set()  # ends the other threads with the piece that they read, after an error or Ctrl-C
+            stop.set()  # after an error or Ctrl-C, the other threads end with their present piece

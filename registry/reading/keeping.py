@@ -22,7 +22,7 @@ from registry.splits import Plan
 from registry.tfrecord import Verify
 
 Keep: TypeAlias = Literal["auto", "memory", "disk"]
-"""Where the decoded columns of a read are kept."""
+"""The options for the place of the decoded columns of a read."""
 
 _SMALL_BYTES: Final = 2**26
 """Slices of at most this size are kept in memory by ``auto``."""
@@ -42,10 +42,10 @@ def check_keep(keep: str | None) -> Keep | None:
 
 
 class ColumnKeeper:
-    """Gives the source of a reader kept columns as soon as there are some.
+    """Lets the source of a reader use kept columns as soon as they are available.
 
     Attributes:
-        mode: what the caller asked for.
+        mode: the caller's choice.
     """
 
     def __init__(
@@ -71,24 +71,24 @@ class ColumnKeeper:
         return self._source.columns is not None
 
     def count(self, num_records: int, seconds: float) -> None:
-        """Note that records were read: a small slice is read from memory once all of it was read.
+        """Count records that were read. A small slice is read from memory once all of it was read.
 
-        ``seconds`` is the time that the caller took since then, which filling may take, too; infinite after an epoch.
-        Once the columns are filled, they are read from the next piece on.
+        ``seconds`` is the time that the caller took since then, and that filling may take as well; infinite after an
+        epoch. Once the columns are filled, they are read from the next piece on.
         """
         self._num_read += num_records
         if self._filling is not None and self._source.columns is None and self._filling.allow(seconds):
             self.choose()
 
     def use(self, num_records: int) -> None:
-        """Before records are read by number."""
+        """Prepare to read records by number."""
         if self.mode is not None and self._source.columns is None and self._num_read >= self._next_choice:
             self._next_choice = max(self._plan.num_examples, 2 * self._num_read)
             self.choose()
         self.count(num_records, math.inf if self._num_read >= self._plan.num_examples else 0.0)
 
     def choose(self) -> None:
-        """At the beginning of an epoch: read from columns if they are there, or fill them."""
+        """Begin an epoch: read from columns if they exist, or fill them."""
         if self.mode is None or self._source.columns is not None:
             return
         if self._filling is not None:
@@ -102,7 +102,7 @@ class ColumnKeeper:
         features = self._readable.features
         try:
             self._source.columns = fill_memory(self._readable, self._plan, features, self._verify)
-        except RegistryError:  # the shards are read, and the same error is raised at its place
+        except RegistryError:  # reading the shards raises the same error at its place
             self._source.columns = None
         if self._source.columns is None:
             self.mode = None
@@ -120,7 +120,7 @@ class ColumnKeeper:
 
     @property
     def _was_read(self) -> bool:
-        """Whether as many records were read as the plan has: then it is likely to be read again."""
+        """Whether as many records were read as the plan has, so that it is likely to be read again."""
         return self._num_read >= max(1, self._plan.num_examples)
 
     def _is_small(self) -> bool:
@@ -131,7 +131,7 @@ class ColumnKeeper:
         return 0 < num_bytes <= _SMALL_BYTES
 
     def _splits(self) -> list[SplitColumns]:
-        """The splits of the plan; none if it has too many files."""
+        """The splits of the plan; empty if it has too many files."""
         names = dict.fromkeys(part.split for part in self._plan.ranges) if len(self._plan) <= MOST_FILES else ()
         return [SplitColumns(self._readable, name, self._readable.features) for name in names]
 
@@ -139,14 +139,14 @@ class ColumnKeeper:
 class Filling:
     """Fills columns in a thread, in turns as long as the time that the caller has taken between pieces of an epoch.
 
-    A loop that only waits for examples takes almost none, so that its first epoch costs what it costs without filling.
-    Nothing is locked between turns. If a thread ran on when the process ends, it would be ended within native code,
-    which can abort the process.
+    A loop that only waits for examples takes almost no time, so its first epoch is as fast as without filling. No lock
+    is held between turns. A thread that still ran at the end of the process would be stopped within native code, which
+    can abort the process.
 
     Attributes:
-        error: why the columns cannot be kept, or None.
+        error: the reason why the columns cannot be kept, or None.
         thread: the thread of this turn, or of the one before; None before the first.
-        num_filled: records that were filled, of all splits together; a later turn begins again with the first split.
+        num_filled: the number of filled records of all splits; a later turn begins again with the first split.
     """
 
     def __init__(self, splits: Sequence[SplitColumns]) -> None:
@@ -165,14 +165,14 @@ class Filling:
         self._until = 0.0
 
     def allow(self, seconds: float) -> bool:
-        """Grant the thread more time, and start a turn once there is enough; True once the filling has ended."""
+        """Grant the thread more time, and start a turn once it is enough. Returns True once the filling has ended."""
         self._seconds += seconds
         if self.is_running:
             if seconds == math.inf:
                 self._until = seconds
             return False
         if not self._is_over and self._seconds >= self._least_seconds:
-            # Each turn reads the journals, so turns become longer, as the journals do.
+            # Each turn reads the journals, so turns become longer as the journals grow.
             self._least_seconds += self._seconds / 8
             self._until, self._seconds = time.monotonic() + self._seconds, 0.0
             self.thread = Thread(target=self._run, name="registry-columns", daemon=True)
@@ -181,13 +181,13 @@ class Filling:
         return self._is_over
 
     def wait(self) -> None:
-        """Wait a few seconds for a turn that has no end: two threads that decode would both be slower than one."""
+        """Wait a few seconds for a turn without a limit, because two decoding threads are slower than one."""
         if self.thread is not None and self._until == math.inf:
             self.thread.join(_MOST_PAUSE_SECONDS)
 
     @property
     def is_running(self) -> bool:
-        """Whether a turn has begun, and has not ended."""
+        """Whether a turn is in progress."""
         return self.thread is not None and self.thread.is_alive()
 
     def _run(self) -> None:
@@ -196,7 +196,8 @@ class Filling:
             for split in self._splits:
                 split.fill(must_stop=self._is_late, advance=self._advance)
             self._is_over = not self._is_late()
-        except (RegistryError, OSError, RuntimeError) as error:  # RuntimeError: no threads can be started at the end
+        # RuntimeError: no thread can be started while the interpreter exits
+        except (RegistryError, OSError, RuntimeError) as error:
             self.error, self._is_over = error, True
         finally:
             atexit.unregister(self._end)

@@ -35,10 +35,10 @@ class Matches:
         """Create it.
 
         Args:
-            condition: what is to match.
+            condition: the condition.
             blocks: reads the columns of the condition of all records in plan order, or only of those ``within``. It
                 yields the number of records of a block in which none can match.
-            within: an earlier condition, which must match, too.
+            within: an earlier condition, which must also match.
             advance: called with the number of examples that were read.
         """
         self.text: str = condition.text if within is None else f"({within.text}) and ({condition.text})"
@@ -67,7 +67,7 @@ class Matches:
         if self._within is not None:
             selected = self._within.selected.copy()
             selected[selected] = matching
-        del self._blocks  # it keeps files open
+        del self._blocks  # the function keeps files open
         return selected
 
     @property

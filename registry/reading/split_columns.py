@@ -1,8 +1,8 @@
-"""The decoded columns of a split: opened from the cache, from attachments or in memory, filled, and mended.
+"""The decoded columns of a split: opens them from the cache, attachments or memory, fills them, and repairs them.
 
     shards in stored order -> Layout.append -> ColumnWriter of each leaf
 
-The columns of a split are filled by one process at a time; others go on with the shards, or wait.
+Only one process at a time fills the columns of a split; others read the shards, or wait.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ _MOST_LEAVES: Final = 500
 MOST_FILES: Final = 2**16
 """Schemas with more leaves, and plans of more files, are read from the shards."""
 
-_NO_CACHE: Final = FileCache(f"{os.devnull}/off", max_bytes=0)  # no such folder can exist, so no owner is complained of
+# Such a folder cannot exist, so there is no warning about its owner
+_NO_CACHE: Final = FileCache(f"{os.devnull}/off", max_bytes=0)
 _OPENED_AT_ONCE: Final = 16
-"""Attached columns that are opened at the same time: each needs requests."""
+"""The number of attached columns that are opened at the same time, because each needs requests."""
 
 _MOST_NAMED: Final = 5
 _WAIT_SECONDS: Final = 0.1
 _MOST_WAIT_SECONDS: Final = 30.0
-"""A process that fills columns and finishes no block in this time is taken to be suspended."""
+"""A process that fills columns, but finishes no block in this time, is considered suspended."""
 
 _IN_ORDER: Final = ReadConfig(interleave_cycle_length=1)
 
@@ -62,7 +63,7 @@ class SplitColumns:
         split: the name of the split.
         features: the features whose columns are read.
         pixels: the paths of images that are filled as pixels, and not as their stored bytes.
-        cache: where the columns are; None is the cache of ``readable``.
+        cache: the cache of the columns; None for the cache of ``readable``.
     """
 
     readable: ReadableVersion
@@ -98,14 +99,15 @@ class SplitColumns:
         if not digest or len(readers) > _MOST_LEAVES or not all(layout.forms for layout in layouts):
             return None
         source = json.dumps([digest, self.split])
-        size, is_shared = self.block_records, self.cache is not None  # files to be attached are shared
+        # Other users can write files that will be attached
+        size, is_shared = self.block_records, self.cache is not None
         return [ColumnFolder(cache, source, layout, self.num_records, size, is_shared=is_shared) for layout in layouts]
 
     def open(self, *, is_whole: bool = False, mended: set[str] | None = None) -> list[KeptColumn] | None:
-        """The columns of all leaves, from the cache or from the attachments; None if one of them is not there.
+        """Open the columns of all leaves, from the cache or the attachments. Returns None if one is missing.
 
-        Images are read from their pixels if those are in the cache. ``is_whole`` also fetches the blocks that the cache
-        lacks, and mends damaged ones; it adds the keys of their columns to ``mended``.
+        Images are read from their pixels if these are in the cache. ``is_whole`` also fetches missing blocks and
+        repairs damaged ones; the keys of their columns are added to ``mended``.
         """
         folders, attached = self.folders(), self.readable.attached
         paths = frozenset(reader.path for reader in codec_of(self.features).columns)
@@ -145,27 +147,27 @@ class SplitColumns:
         must_stop: Callable[[], bool] = lambda: False,
         is_needed: Callable[[ColumnFolder], bool] = bool,
     ) -> int:
-        """Fill the columns that are not there; where another process fills them, wait for it.
+        """Fill the missing columns. If another process is filling them, wait for it.
 
         Args:
             advance: called with a number of records.
-            must_stop: called after each block. If it returns True, filling ends; the next one goes on from there.
-            is_needed: whether a column is to be filled; by default all are.
+            must_stop: called after each block. If it returns True, filling stops; the next call continues from there.
+            is_needed: returns whether a column has to be filled; by default all are.
 
         Returns:
             The number of columns that were filled here.
 
         Raises:
-            UsageError: they cannot be kept.
+            UsageError: the columns cannot be kept.
             StorageError: the cache has no room, or cannot be written; or a process that fills the columns is suspended.
-            CorruptRecordError, CorruptExampleError, ShardMismatchError: as reading.
+            CorruptRecordError, CorruptExampleError, ShardMismatchError: a file is damaged.
         """
         folders, cache = self.require_folders()
         num_filled = 0
         progress: list[int] = []
         deadline = math.inf
         while not must_stop():
-            kept = [folder.open() for folder in folders]  # mapped: the others do not evict them
+            kept = [folder.open() for folder in folders]  # mapped, so that the others do not evict them
             if self.cache is None and self.readable.attached is not None:
                 for place, folder in enumerate(folders):
                     if kept[place] is None and (column := self.readable.attached.open(folder, in_place=False)):
@@ -190,15 +192,16 @@ class SplitColumns:
                     deadline = time.monotonic() + _MOST_WAIT_SECONDS
                 if time.monotonic() >= deadline:
                     raise StorageError(
-                        f"another process has locked the columns of {self.readable.facts.reference} and does not go on",
-                        hint=f"It may be suspended. These files name it: fuser {missing[0].folder}/*",
+                        f"another process has locked the columns of {self.readable.facts.reference} and makes no "
+                        "progress",
+                        hint=f"It may be suspended. To find it: fuser {missing[0].folder}/*",
                         details={"path": str(missing[0].folder)},
                     )
                 time.sleep(_WAIT_SECONDS)
         return num_filled
 
     def require_folders(self) -> tuple[list[ColumnFolder], FileCache]:
-        """The folder of each leaf, and the cache. Raises UsageError if they cannot be kept."""
+        """Return the folder of each leaf, and the cache. Raises UsageError if the columns cannot be kept."""
         folders, cache = self.folders(), self.cache or self.readable.cache
         if cache is None:
             raise UsageError("the cache is switched off, or its folder cannot be used", hint="See: registry cache show")
@@ -210,7 +213,7 @@ class SplitColumns:
         return folders, cache
 
     def _has_all_files(self) -> bool:
-        """Whether all files of the split are known; a pin has those that it needs."""
+        """Whether all files of the split are known. A pin only has the files that it needs."""
         proof, split = self.readable.proof, self.readable.facts.split(self.split)
         return proof is not None and all(proof.promises.find(name) is not None for name in split.filenames)
 
@@ -226,7 +229,7 @@ class SplitColumns:
             writer.restart(first)
         if advance is not None and first:
             advance(first)
-        # Checked, whatever the caller's read asked for: other processes trust what is kept.
+        # Checked even if the caller's read does not verify, because other processes trust the cache.
         blocks = read_flat_blocks(self.readable, self.plan, self.features, first, self.block_records, "block")
         for row, num_records, flats in blocks:
             for place, folder, writer in writers:
@@ -244,9 +247,9 @@ class SplitColumns:
             writer.finish()
 
     def mend(self, damaged: Damaged, find: Callable[[], Damaged]) -> bool:
-        """Write damaged blocks again: from the attachments, or else from the shards; see ``column_blocks.Mender``.
+        """Write damaged blocks again, from the attachments or from the shards; see ``column_blocks.Mender``.
 
-        Damaged columns are discarded if that is not possible.
+        If that is impossible, damaged columns are discarded.
         """
         attached = self.readable.attached
         if attached is not None and attached.fetch(damaged) and not (damaged := find()):
@@ -262,9 +265,9 @@ class SplitColumns:
         return is_mended
 
     def _warn_of(self, damaged: Damaged) -> None:
-        """Warn of each damaged column, and once of those that are not fetched.
+        """Warn about each damaged column, and once about columns that cannot be fetched.
 
-        Blocks that were never fetched are usual if the attachments are not known.
+        There is no warning about blocks that were never fetched if the attachments are unknown.
         """
         reference, attached = self.readable.facts.reference, self.readable.attached
         missing = [column for column, blocks in damaged.items() if all(map(column.is_missing, blocks))]
@@ -272,18 +275,18 @@ class SplitColumns:
             if column.folder is not None and column not in missing:
                 warn(
                     f"a block of the kept column {column.folder.layout.path!r} of {reference} is damaged: "
-                    "it is made again from the shards"
+                    "it will be made again from the shards"
                 )
         paths = [repr(column.folder.layout.path) for column in missing if column.folder is not None]
         if paths and attached is not None:
             more = f" and {len(paths) - _MOST_NAMED:,} more" if len(paths) > _MOST_NAMED else ""
             warn(
                 f"blocks of the columns {', '.join(paths[:_MOST_NAMED])}{more} that are attached to {reference} cannot "
-                f"be fetched{attached.problem}: they are made again from the shards"
+                f"be fetched{attached.problem}: they will be made again from the shards"
             )
 
     def _mend(self, columns: Sequence[KeptColumn], block: int) -> bool:
-        """Write a block of some columns again from the shards."""
+        """Write a block of some columns again, from the shards."""
         first, size, names = block * self.block_records, self.block_records, codec_of(self.features).columns
         places = {reader.path: place for place, reader in enumerate(names)}
         for _, _, flats in read_flat_blocks(self.readable, self.plan, self.features, first, size, "block", most=size):
@@ -329,7 +332,8 @@ def read_flat_blocks(
     stop = plan.num_examples if most is None else min(plan.num_examples, first + most)
     reader = PieceReader(source, features, copy=False)
     for piece in reader.pieces(plan.order(_IN_ORDER), ((first, stop),) if first < stop else (), unit=size):
-        whole = piece.block if isinstance(piece.block, TableBlock) else as_records(piece.block)  # type: ignore[arg-type]  # no columns
+        # No columns
+        whole = piece.block if isinstance(piece.block, TableBlock) else as_records(piece.block)  # type: ignore[arg-type]
         for start in range(0, whole.num_records, size):
             block = whole.take(np.arange(start, min(start + size, whole.num_records)))
             if isinstance(block, TableBlock):

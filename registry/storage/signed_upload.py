@@ -9,7 +9,7 @@ does not cover headers, but a permission: to create an object with any bytes, an
 
 S3 accepts longer objects in parts: each URL stores the known bytes of a part, and the service combines the parts to an
 object, if its name is free. S3 keeps the verified sha256 of an object that was sent in one request. The other stores
-verify an MD5, which is no proof, so the service reads their objects later, as well as objects that were sent in parts.
+verify an MD5, which proves nothing, so the service reads their objects later, like objects that were sent in parts.
 """
 
 from __future__ import annotations

@@ -247,8 +247,8 @@ def test_conditions_choose_rows(zoo: Cli, workspace: Path) -> None:
     assert (ran.code, ran.out, ran.err) == (
         2,
         "",
-        "error: 'photo' has the type Image, and a condition compares single values\n"
+        "error: 'photo' has the type Image, but a condition compares single values\n"
         "    photo == 3\n"
         "    ^~~~~\n"
-        "hint: Test such values in a loop, or ask in SQL: dataset.sql(...), registry sql.\n",
+        "hint: Test such values in a loop, or query them with SQL: dataset.sql(...), registry sql.\n",
     )

@@ -156,7 +156,7 @@ def test_a_damaged_block_is_decoded_from_the_shards_and_not_written(
         damage(file, len(file.read_bytes()) // 2)
     before = contents(tmp_path / "data")
     reader = dataset.read("train", copy=copy)
-    with pytest.warns(RegistryWarning, match="is damaged: it is made again from the shards"):
+    with pytest.warns(RegistryWarning, match="is damaged: it will be made again from the shards"):
         assert [plain(example) for example in reader] == expected
     assert is_kept(reader)
     with warnings.catch_warnings():
@@ -188,7 +188,7 @@ def test_values_with_the_same_checksum_are_not_those_that_were_attached(catalog:
     assert iscsi(bytes(block)) == iscsi(bytes(content[128 : 128 + 16 * 12]))
     content[128 : 128 + 16 * 12] = block
     file.write_bytes(content)
-    with pytest.warns(RegistryWarning, match="is damaged: it is made again from the shards"):
+    with pytest.warns(RegistryWarning, match="is damaged: it will be made again from the shards"):
         assert [plain(example) for example in dataset.read("train").select("vector")] == expected
 
 
@@ -229,7 +229,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_not_mended(catalog: Catalog
         damage(file, 128 + 10 * 12)  # in a block that was proved
     else:
         file.write_bytes({"cut": content[:-1], "empty": b""}[edit])
-    with pytest.warns(RegistryWarning, match="is damaged: it is made again from the shards"):
+    with pytest.warns(RegistryWarning, match="is damaged: it will be made again from the shards"):
         assert plain(reader[-4]) == expected[-1]
     assert not is_kept(reader)
     assert [plain(reader[place]) for place in range(20)] == expected[3:23]
@@ -252,7 +252,7 @@ def test_files_that_are_not_those_of_the_column_are_not_read(
         else:
             file.write_bytes({"cut": content[:-1], "empty": b"", "longer": content + b"a"}[edit])
     reader = dataset.read("train")
-    with pytest.warns(RegistryWarning, match="that is attached to goods:1.0.0 is not read: "):
+    with pytest.warns(RegistryWarning, match="that is attached to goods:1.0.0 is not used: "):
         assert [plain(example) for example in reader] == expected
     assert not is_kept(reader)
     assert dataset.verify().faults
@@ -359,7 +359,7 @@ def test_a_cache_that_is_switched_off_says_nothing(
         check_equal(dataset)  # in place
     for file in attached_files(tmp_path, "*"):
         file.unlink()
-    with pytest.warns(RegistryWarning, match="is not read: no folder has its files"):
+    with pytest.warns(RegistryWarning, match="is not used: no folder has its files"):
         assert examples_of(dataset) == examples_of(dataset, keep=None)
     assert caplog.records == []
 
@@ -516,7 +516,7 @@ def test_damaged_and_missing_attachments_in_a_bucket(
             content = bytearray(folder.read_bytes(file.place))
             content[-3] ^= 1
             folder.write_bytes(file.place, bytes(content), overwrite=True)
-        with pytest.warns(RegistryWarning, match="is damaged: it is made again from the shards"):
+        with pytest.warns(RegistryWarning, match="is damaged: it will be made again from the shards"):
             assert examples_of(dataset) == expected
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -527,14 +527,14 @@ def test_damaged_and_missing_attachments_in_a_bucket(
         assert is_kept(reader)
         for file in arrays:
             folder.remove(file.place)
-        with pytest.warns(RegistryWarning, match=r"^blocks of .*cannot be fetched \(.*\): they are made again"):
+        with pytest.warns(RegistryWarning, match=r"^blocks of .*cannot be fetched \(.*\): they will be made again"):
             assert examples_of(catalog.dataset("goods")) == expected
         del reader
         gc.collect()  # files that are mapped are not deleted
         registry.cache().clear()
         for file in dataset.attachments:
             folder.remove(file.place)
-        with pytest.warns(RegistryWarning, match="is not read: no folder has its files"):
+        with pytest.warns(RegistryWarning, match="is not used: no folder has its files"):
             assert examples_of(dataset) == expected
         assert dataset.attach_columns().num_new_columns == 5
         check_equal(dataset)

@@ -300,7 +300,7 @@ def test_a_slice_that_does_not_fit_is_not_begun(
     catalog: Catalog, fault_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REGISTRY_CACHE_BYTES", "1MB")
-    with pytest.raises(StorageError, match=r"the files need 5,0.* bytes, and the cache .* is limited to 1,000,000"):
+    with pytest.raises(StorageError, match=r"the files need 5,0.* bytes, but the cache .* is limited to 1,000,000"):
         catalog.dataset("animals:2.0.0").fetch("train[:1%]")
     assert fault_proxy.requests == []
 

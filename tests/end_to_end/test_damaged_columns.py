@@ -66,7 +66,7 @@ def test_a_damaged_block_of_a_union_is_mended(tmp_path: Path) -> None:
         for file in files_of(tmp_path):
             flip_entry(file, 100)
         reader = dataset.read("train+test")
-        with pytest.warns(RegistryWarning, match="is damaged: it is made again"):
+        with pytest.warns(RegistryWarning, match="is damaged: it will be made again"):
             assert sorted(int(example["id"]) for example in reader) == list(range(400))
         assert is_kept(reader)
         with warnings.catch_warnings():
@@ -141,7 +141,7 @@ def test_damaged_files_are_made_again(catalog: Catalog, tmp_path: Path, fault: s
         assert [plain(example) for example in reader] == expected
         assert plain(reader[[1, 200]]) == plain(dataset.read("train", keep=None)[[1, 200]])
     if fault == "flip" and name.endswith(".npy"):
-        assert any("is damaged: it is made again" in str(warning.message) for warning in caught)
+        assert any("is damaged: it will be made again" in str(warning.message) for warning in caught)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             fresh = dataset.read("train")

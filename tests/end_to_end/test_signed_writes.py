@@ -796,8 +796,7 @@ def test_azure_s_urls_need_the_key_of_the_account(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(UsageError) as caught:
         open_signer(store)
     assert (caught.value.message, caught.value.hint) == (
-        "signed_writes to az://container/data needs the key of the account, with which URLs are signed, and none was "
-        "found",
+        "signed_writes to az://container/data requires the key of the account, which signs URLs, but it was not found",
         "Set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or leave signed_writes out.",
     )
 
@@ -814,7 +813,7 @@ def test_google_s_urls_need_the_key_of_a_service_account(
     with pytest.raises(UsageError) as caught:
         open_signer(open_store("gs://bucket/data"))
     assert (caught.value.message, caught.value.hint) == (
-        "signed_writes to gs://bucket/data needs the key of a service account, with which URLs are signed, and none "
-        "was found",
+        "signed_writes to gs://bucket/data requires the key of a service account, which signs URLs, but it was not "
+        "found",
         "Set GOOGLE_APPLICATION_CREDENTIALS to the file of one, or leave signed_writes out.",
     )

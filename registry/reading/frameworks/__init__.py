@@ -1,4 +1,4 @@
-"""Gives a reader to other frameworks, one module for each. A framework is imported when its method is called.
+"""Converts a reader for other frameworks, with a module for each. A framework is imported when its method is called.
 
 arrays: all examples as NumPy arrays, which the other modules build on
 leaf_arrays, table_columns, tables: Arrow, and by it pandas, polars and DuckDB
@@ -48,7 +48,7 @@ def read_torch(
     if batch_size is not None or drop_remainder or process is not None:
         raise UsageError(
             "batch_size, drop_remainder and process are options of iterable=True",
-            hint="For a map-style dataset, give them to the loader: DataLoader(dataset, batch_size=32, "
+            hint="For a map-style dataset, pass them to the loader: DataLoader(dataset, batch_size=32, "
             "collate_fn=dataset.collate), and use a DistributedSampler for ranks.",
         )
     return ReaderDataset(reader, form)
@@ -88,4 +88,4 @@ def check_batches(batch_size: int | None, *, drop_remainder: bool) -> None:
     if batch_size is not None:
         whole_number(batch_size, "batch_size", least=1)
     if drop_remainder and batch_size is None:
-        raise UsageError("drop_remainder needs a batch_size: without it there are no batches to leave out")
+        raise UsageError("drop_remainder requires batch_size, without which there are no batches")

@@ -1,4 +1,4 @@
-"""Reads all examples of a reader into NumPy arrays, and has the small functions that the other modules share."""
+"""Reads all examples of a reader into NumPy arrays. Also has the small functions that the other modules share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 TextForm: TypeAlias = Literal["str", "bytes"]
-"""What a ``Text`` becomes in a table: ``str``, which refuses invalid UTF-8, or ``bytes`` as they are stored."""
+"""The type of a ``Text`` in a table: ``str``, which refuses invalid UTF-8, or the stored ``bytes``."""
 
 
 def values_of(names: Iterable[str], columns: Mapping[str, Any]) -> npt.NDArray[Any]:
@@ -67,7 +67,10 @@ def read_arrays(reader: ExampleReader) -> dict[str, Any]:
 
 
 def _add(columns: Any, block: Any, num_done: int, size: int) -> tuple[Any, int]:
-    """``columns``, filled up to ``num_done``, with the columns of ``block`` after that; and the new number."""
+    """Add the columns of ``block`` to ``columns`` after the first ``num_done`` examples.
+
+    Returns both with the new number.
+    """
     if not isinstance(block, Mapping):
         return _put(columns, block, num_done, size), num_done + len(block)
     num_added, result = 0, {}

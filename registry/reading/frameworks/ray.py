@@ -1,4 +1,4 @@
-"""Gives a reader to Ray Data: a ``Datasource`` whose read tasks are ranges of positions of the read, in its order.
+"""Converts a reader for Ray Data: a ``Datasource`` whose tasks read ranges of positions, in the order of the reader.
 
     reader -> pickle, stored in Ray once -> read tasks (start, stop) on any node -> Arrow tables -> ray.data.Dataset
 
@@ -59,7 +59,7 @@ class ReaderDatasource(Datasource):
         self._name = f"[{reader.readable.facts.name} {reader.plan.expression:.80}]"
 
     def get_name(self) -> str:
-        """What Ray Data shows behind ``Read``: the dataset and the split expression."""
+        """The name that Ray Data displays after ``Read``: the dataset and the split expression."""
         return self._name
 
     def estimate_inmemory_data_size(self) -> int | None:
@@ -76,7 +76,7 @@ class ReaderDatasource(Datasource):
 
         Args:
             parallelism: number of tasks.
-            per_task_row_limit: the most rows that a task reads.
+            per_task_row_limit: the maximum number of rows that a task reads.
             data_context: not used.
         """
         content = ray.put(self._content)
@@ -102,7 +102,7 @@ class ReaderDatasource(Datasource):
 
 
 class _ReadPart:
-    """What a read task calls: it reads some positions. ``content`` refers to the packed reader in Ray."""
+    """The function of a read task, which reads some positions. ``content`` refers to the packed reader in Ray."""
 
     __name__ = "read_part"  # Ray names the function of a task in a warning
 
@@ -113,7 +113,7 @@ class _ReadPart:
         self._text = text
 
     def __call__(self) -> Iterator[pa.Table]:
-        """Yields tables of a few MB; one without rows if there are no positions."""
+        """Yield tables of a few MB, or one table without rows if there are no positions."""
         setting, packed = pickle.loads(ray.get(self._content))  # noqa: S301 - from the program that started the task
         setting.prepare_imports()
         with _environment_of(environment_on_node(setting.environment)):
@@ -147,7 +147,7 @@ def _share_of(reader: ExampleReader) -> Intervals:
 
 
 def _pack(reader: ExampleReader) -> bytes:
-    """The reader at its beginning, pickled, with what a worker needs before it unpickles the reader."""
+    """Pickle the reader at its beginning, with the setting that a worker needs before it unpickles the reader."""
     location = reader.readable.store.url
     if location.startswith("memory:"):
         raise UsageError(
@@ -170,7 +170,7 @@ def _estimate_bytes(reader: ExampleReader, features: FeaturesDict) -> int | None
     if not is_open:
         return max(1, known)
     splits: Any = reader.plan.splits
-    num_bytes: int = sum(getattr(split, "num_bytes", 0) for split in splits)  # a pin does not record it
+    num_bytes: int = sum(getattr(split, "num_bytes", 0) for split in splits)  # a pin does not record the size
     num_records: int = sum(split.shard_lengths.num_examples for split in splits)
     if not num_bytes:
         return None
@@ -184,7 +184,7 @@ def _has_known_size(column: Column) -> bool:
 
 @contextmanager
 def _environment_of(wanted: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of the environment in the block. Later tasks in this worker find it as it was."""
+    """Set environment variables in the block. They are restored for later tasks in this worker."""
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:

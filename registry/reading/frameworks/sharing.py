@@ -1,4 +1,4 @@
-"""Shares a reader among threads and processes, and gives each of their iterations its epoch. Also Grain's source.
+"""Shares a reader among threads and processes, and assigns an epoch to each of their iterations. Also Grain's source.
 
 Loaders call from many threads, and a forked process would share open files with its parent.
 """
@@ -50,7 +50,7 @@ class SharedReader:
 
 
 class IterationKey(NamedTuple):
-    """Identifies an iteration: the number that its loader drew, and how many its workers had started before."""
+    """Identifies an iteration: the number that its loader drew, and the number of earlier iterations of its workers."""
 
     drawn: int
     before: int
@@ -100,7 +100,8 @@ class EpochCounter:
                 if epoch < numbers[oldest + 2]:
                     oldest = slot
             epoch = self._begin(at)
-            slot = oldest if free is None else free  # the workers of the oldest may have died: it is never complete
+            # The workers of the oldest iteration may have died, so it never completes
+            slot = oldest if free is None else free
             numbers[slot : slot + _WIDTH] = [*key, epoch, workers - 1]
             return epoch
 
@@ -111,7 +112,8 @@ class EpochCounter:
         return epoch
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if get_spawning_popen() is None:  # pickled to a file, not to a new process: the copy counts by itself
+        # If it is pickled to a file, not to a new process, the copy counts independently
+        if get_spawning_popen() is None:
             return EpochCounter, (self.next_epoch,)
         return _shared_counter, (self._numbers,)
 

@@ -1,8 +1,8 @@
-"""Runs one SELECT over readers as tables, with DuckDB.
+"""Runs a SELECT statement over readers as tables, with DuckDB.
 
     query --DuckDB's parser--> names of tables --open_table--> readers --the columns that it uses--> DuckDB's relation
 
-The query can reach nothing else: DuckDB gets no files, network, extensions, settings or variables of Python.
+The query cannot access anything else: DuckDB has no files, network, extensions, settings or Python variables.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _MEMORY: Final = "1GB"
 _DISK: Final = "20GB"
-"""What a query may use in memory, and in temporary files when that is not enough."""
+"""The limits of a query for memory, and for temporary files if memory is not enough."""
 
 _SETTINGS: Final = {
     "enable_external_access": "false",
@@ -41,7 +41,7 @@ _SETTINGS: Final = {
     "autoload_known_extensions": "false",
     "allow_community_extensions": "false",
     "python_enable_replacements": "false",
-    "allow_persistent_secrets": "false",  # errors about them would name the home of the user
+    "allow_persistent_secrets": "false",  # errors about them would show the user's home folder
     "memory_limit": _MEMORY,
     "max_temp_directory_size": _DISK,
     "lock_configuration": "true",
@@ -50,7 +50,7 @@ _NAMED: Final = 20
 
 
 class Query:
-    """A query whose tables are found, and which is checked, but not run.
+    """A query that was checked and whose tables were found, but that was not run yet.
 
     Attributes:
         relation: DuckDB's relation. It runs the query when its rows are requested.
@@ -65,7 +65,7 @@ class Query:
 
         Args:
             query: one SELECT statement.
-            open_table: the reader of the table of a name; raises an error if there is none.
+            open_table: returns the reader of a table by its name, or raises an error.
             limits: settings of DuckDB in place of the usual limits, such as ``memory_limit``.
 
         Raises:
@@ -115,7 +115,7 @@ class Query:
 
     @contextmanager
     def _own_errors(self) -> Iterator[None]:
-        """Errors of DuckDB, and those of a reader that it passes on, as errors of the registry."""
+        """Convert DuckDB's errors, and restore the errors of a reader that DuckDB wraps."""
         try:
             yield
         except (duckdb.Error, pa.ArrowException, OSError) as error:
@@ -125,7 +125,7 @@ class Query:
 
 
 def _distinct_names(names: Sequence[str]) -> list[str]:
-    """``names`` with a number after each that is there already, as DuckDB's ``df`` has them.
+    """Add a number to each repeated name, like DuckDB's ``df``.
 
     >>> _distinct_names(["a", "b", "a", "a_1"])
     ['a', 'b', 'a_1', 'a_1_1']
@@ -192,7 +192,7 @@ class _Table(pa.dataset.InMemoryDataset):
             reader = reader.without_blocks(partial(_may_pass, filter, self.schema))
         batches = read_batches([reader], widen=True)
         stream = pa.RecordBatchReader.from_batches(batches.schema, self._watch(batches))
-        # DuckDB asks for a batch when it has room: reading ahead would only keep more of them.
+        # DuckDB requests a batch when it has room; reading ahead would only keep more batches in memory.
         return pa.dataset.Scanner.from_batches(
             stream, columns=columns, filter=filter, batch_readahead=1, use_threads=False
         )
@@ -243,7 +243,8 @@ def _scalars(values: Sequence[float], kind: pa.DataType) -> pa.Array:
 
 
 def _as_own(error: Exception, tables: Mapping[str, _Table]) -> QueryError:
-    """The message of DuckDB, which has a caret, with the columns that there are."""
+    """Make an error of DuckDB's message, which has a caret, with the existing columns in the hint."""
     columns = [f"{name} has the columns {', '.join(table.schema.names[:_NAMED])}" for name, table in tables.items()]
-    message = str(error).partition("Possible solutions:")[0].strip()  # they are settings, which a query cannot change
+    # They mention settings, which a query cannot change
+    message = str(error).partition("Possible solutions:")[0].strip()
     return QueryError(message, hint=f"{'; '.join(columns)}." if columns else None)

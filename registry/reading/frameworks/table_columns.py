@@ -1,4 +1,4 @@
-"""Turns the columns of a read into Arrow record batches as other tools expect them: the one way to make tables.
+"""Converts the columns of a read to Arrow record batches for other tools. All tables are made here.
 
     reader --blocks--> ``TableColumns.batch`` --> Arrow, pandas, polars, SQL, Ray; csv, jsonl, parquet, Hugging Face
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from registry.reading.frameworks.arrays import TextForm
 
 Labels: TypeAlias = Literal["names", "numbers", "dictionary"]
-"""What class labels become: names, numbers, or an Arrow dictionary, which has both."""
+"""The forms of class labels: names, numbers, or an Arrow dictionary, which has both."""
 
 _ADDED: Final = "intake"
 """The key of the custom metadata of a version that was added without a builder. It has the order
@@ -58,7 +58,7 @@ _NOT_A_TIME: Final = np.iinfo(np.int64).min
 
 
 class TableColumns:
-    """How the features of a version become Arrow columns.
+    """The conversion of the features of a version to Arrow columns.
 
     Attributes:
         features: the features to read with. They give the files of images and sounds as bytes.
@@ -88,7 +88,7 @@ class TableColumns:
             text: ``bytes`` keeps texts as they are stored.
             decode: decode images and sounds into lists of numbers.
             widen: make float16 a float32, for tools that do not have it.
-            hint: what to do about a text that is not UTF-8; None names a format that can hold it.
+            hint: the hint for text that is not UTF-8; None suggests a format that can store it.
 
         Raises:
             FeatureError: a feature cannot be exported, because its class is unknown or it has no values.
@@ -181,11 +181,11 @@ _VALUE_TYPES: Final = {
     "date32[day]": "date32",
     "date64[ms]": "date64",
 }
-"""Hugging Face's names of types that Arrow calls otherwise."""
+"""Hugging Face's names of types that differ from Arrow's."""
 
 
 def _describe_list(inner: Any, length: int) -> Any:
-    """A list in Hugging Face's schema, in a form that releases before 4.0 read, too, if there is one."""
+    """Describe a list in Hugging Face's schema, if possible in a form that releases before 4.0 can also read."""
     is_dict = isinstance(inner, dict) and not isinstance(inner.get("_type"), str)
     if is_dict and length < 0:
         return [inner]
@@ -232,8 +232,8 @@ def arrow_type(time: TimeType) -> pa.DataType:
 def text_paths(features: FeaturesDict, metadata: DatasetMetadata) -> frozenset[str]:
     """The paths of the features that hold text: ``Text``, and text that may be missing.
 
-    The feature of text that may be missing is the one of bytes that may be missing. Only a version that was added
-    without a builder tells which is which; otherwise it counts as bytes.
+    Optional text and optional bytes have the same feature. Only a version that was added without a builder
+    distinguishes them; otherwise the values count as bytes.
     """
     named, is_added = named_types(metadata), _ADDED in metadata.custom
 
@@ -307,7 +307,7 @@ def _restore_nulls(array: pa.Array, path: str, nullable: frozenset[str]) -> pa.A
         lengths = array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
         if lengths.size and lengths.max() > 1:
             raise FeatureError(
-                f"feature {path!r}: {lengths.max()} values, and the metadata says that it has one or none",
+                f"feature {path!r}: expected at most one value, as in the metadata, found {lengths.max()}",
                 details={"feature": path},
             )
         places = pa.array(np.cumsum(lengths) - 1, mask=lengths == 0)
@@ -335,7 +335,7 @@ def _with_values(lists: pa.Array, values: pa.Array) -> pa.Array:
     kind = lists.type
     if not pa.types.is_fixed_size_list(kind):
         return pa.Array.from_buffers(pa.list_(values.type), len(lists), lists.buffers()[:2], children=[values])
-    if not kind.list_size:  # no other tool takes lists of the fixed size 0
+    if not kind.list_size:  # no other tool accepts lists of the fixed size 0
         empty = pa.py_buffer(np.zeros(len(lists) + 1, np.int32))
         return pa.Array.from_buffers(pa.list_(values.type), len(lists), [lists.buffers()[0], empty], children=[values])
     return pa.Array.from_buffers(
@@ -386,7 +386,7 @@ def decode_text(values: pa.Array, path: str, *, hint: str | None = None) -> pa.A
                     hint=hint or "Export JSON lines: there, such a value is {'base64': ...}.",
                     details={"feature": path},
                 ) from error
-        raise  # Arrow and Python agree on what UTF-8 is
+        raise  # Arrow and Python agree on the definition of UTF-8
 
 
 def _time_texts(values: pa.Array, kind: pa.DataType, path: str) -> pa.Array:

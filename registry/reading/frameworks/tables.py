@@ -1,4 +1,4 @@
-"""Gives readers to Arrow, pandas and polars: a stream of record batches, and tables of it."""
+"""Converts readers for Arrow, pandas and polars: a stream of record batches, and tables made of it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def columns_for(
     decode: bool = False,
     widen: bool = False,
 ) -> TableColumns:
-    """How the features of a reader become columns, in the order of the source that the version was added from.
+    """Plan the conversion of the features of a reader to columns, in the order of the version's source.
 
     Raises:
         UsageError: an option is invalid, or no feature has a type in Arrow.
@@ -49,7 +49,7 @@ def columns_for(
     if not features:
         raise UsageError(
             "no feature of these examples has a type in Arrow, so they have no columns",
-            hint="Iterate the reader, which gives the values as they are stored.",
+            hint="Iterate over the reader, which returns the stored values.",
         )
     hint = 'Pass text="bytes" to get it as it is stored.'
     return TableColumns(features, metadata, labels=labels, text=text, decode=decode, widen=widen, hint=hint)
@@ -88,7 +88,7 @@ def to_frame(table: pa.Table, features: FeaturesDict) -> pd.DataFrame:
 
 
 def _series(column: pa.Array, feature: Feature | None) -> pd.Series[Any]:
-    """A column in pandas: an optional one has a nullable dtype, and an array is an array of NumPy."""
+    """Convert a column for pandas: optional columns have a nullable dtype, and arrays are NumPy arrays."""
     import pandas as pd
 
     kind = column.type
@@ -110,8 +110,8 @@ def _series(column: pa.Array, feature: Feature | None) -> pd.Series[Any]:
         return pd.Series(make(values.copy(), missing.copy()))
     try:
         series: pd.Series[Any] = column.to_pandas(integer_object_nulls=True)  # else those in dicts become floats
-    except (ValueError, OverflowError) as error:  # in a struct, pandas has times as objects of Python
-        raise FeatureError(f"a time is not one that Python has: {error}", hint="Read them by to_arrow().") from error
+    except (ValueError, OverflowError) as error:  # in a struct, times of pandas are Python objects
+        raise FeatureError(f"Python cannot represent a time: {error}", hint="Read them by to_arrow().") from error
     return series
 
 

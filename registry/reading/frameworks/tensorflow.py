@@ -1,4 +1,4 @@
-"""Gives a reader to TensorFlow: a generator yields blocks, and TensorFlow splits them into examples.
+"""Converts a reader for TensorFlow: a generator yields blocks, and TensorFlow splits them into examples.
 
 A leaf of one shape is one dense tensor of a block. Any other leaf is a flat tensor of all values with the offset of
 each example; TensorFlow cuts it and restores the shapes.
@@ -80,7 +80,7 @@ class _Shaped:
             raise UsageError(
                 f"feature {leaf.path!r} belongs to the examples of a Dataset and may differ in shape, so TensorFlow "
                 "cannot stack them",
-                hint="Iterate the reader, which gives these examples one by one; or declare the shape that all have.",
+                hint="Iterate over the reader, which yields these examples one by one; or declare their common shape.",
                 details={"feature": leaf.path},
             )
         self.leaf = leaf
@@ -142,7 +142,7 @@ def _refuse_optional(features: FeaturesDict) -> None:
     }
     for path, value in optional.items():
         raise UsageError(
-            f"feature {path!r} is optional: its value may be None, which a tensor cannot hold",
+            f"feature {path!r} is optional: its value may be None, which a tensor cannot represent",
             hint=f"Choose a value for None: reader.fill_missing({{{path!r}: {value}}}), or TFDS's value, with "
             "reader.missing_as_tfds(). Or leave the feature out, with reader.select(...).",
             details={"feature": path, "optional": list(optional)[:100]},

@@ -1,4 +1,4 @@
-"""Gives a reader to torch: as a map-style dataset, or as an iterable dataset that ranks and workers share.
+"""Converts a reader for torch: to a map-style dataset, or to an iterable dataset that ranks and workers share.
 
 ``Reader.to_torch`` and ``SupervisedReader.to_torch`` create both; ``frameworks/torch_batches.py`` makes tensors and
 batches.
@@ -41,11 +41,11 @@ _FIELDS: Final = {"format", "reader", "worker", "batch_size", "drop_remainder", 
 
 
 class ExampleForm:
-    """What a dataset makes of a reader's values: tensors, then pairs, then what ``transform`` returns, then batches.
+    """Converts a reader's values to tensors, then to pairs, then by ``transform``, then to batches.
 
     Attributes:
-        collate: merges examples into a batch. Without a transform it knows from the schema which values vary in shape
-            or may be None, so that a batch has the same types whatever is in it.
+        collate: merges examples into a batch. Without a transform, the schema determines which values vary in shape or
+            may be None, so that every batch has the same types.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ExampleForm:
             )
         self._keys = keys
         self._transform = transform
-        if transform is not None:  # it may change any shape: only its author knows
+        if transform is not None:  # a transform may change any shape
             self.collate = Collate(dict(pad or {}))
             self._columns = self.collate
             return
@@ -137,7 +137,7 @@ def _is_list(leaf: Column) -> bool:
 
 
 def _why_not_padded(leaf: Column) -> tuple[str, str] | None:
-    """Why no number pads the values of ``leaf``, and what to do instead."""
+    """Explain why no number can pad the values of ``leaf``. Returns the reason and a hint."""
     as_list = "Leave it out of pad: a batch has a list of its values."
     if isinstance(leaf.leaf, RawFeature) or leaf.leaf.dtype == TEXT:
         return "its values are not numbers", as_list
@@ -225,7 +225,7 @@ class ReaderIterable(IterableDataset):
         self._batch_size = batch_size
         self._drop_remainder = drop_remainder
         self._epochs = EpochCounter()
-        self._seen_epoch = self._epochs.next_epoch  # workers advance the shared counter, and not this
+        self._seen_epoch = self._epochs.next_epoch  # workers advance the shared counter, not this one
         self._started: dict[int, int] = {}
         self._loaded: Mapping[str, Any] | None = None
         self._place: dict[str, Any] | None = None
@@ -278,7 +278,7 @@ class ReaderIterable(IterableDataset):
             raise TypeError("this iterable has no length: it repeats for ever (ReadConfig(repeat=None))")
         if self._batch_size is None:
             raise TypeError(
-                "this iterable has no length, because the loader makes the batches: give to_torch(..., batch_size=N), "
+                "this iterable has no length, because the loader makes the batches: pass to_torch(..., batch_size=N), "
                 "and DataLoader(..., batch_size=None)"
             )
         return repeat * self._num_items(self._share(self.process))
@@ -296,8 +296,9 @@ class ReaderIterable(IterableDataset):
         process = self.process
         if process[1] > 1 and self._reader.drew_seed:
             raise UsageError(
-                f"{process[1]} ranks read a shuffle without a seed, and each would draw a seed of its own",
-                hint='Give every rank the same: ReadConfig(shuffle="global", seed=42), or shuffle_seed=42 for files.',
+                f"{process[1]} ranks read a shuffle without a seed, so each would draw a different seed",
+                hint='Pass the same seed to every rank: ReadConfig(shuffle="global", seed=42), or shuffle_seed=42 for '
+                "files.",
             )
         reader = self._reader.reopened(process=process, state=None if loaded is None else loaded["reader"])
         if loaded is not None:
@@ -324,7 +325,7 @@ class ReaderIterable(IterableDataset):
         info = get_worker_info()
         if info is None and self._epochs.next_epoch != self._seen_epoch:
             raise StateMismatchError(
-                "worker processes read this dataset, and this process does not know their places",
+                "worker processes read this dataset, so this process does not know their places",
                 hint=_USE_STATEFUL,
                 details={"differs": "worker"},
             )
@@ -370,7 +371,7 @@ class ReaderIterable(IterableDataset):
         for name, mine in (("batch_size", self._batch_size), ("drop_remainder", self._drop_remainder)):
             if state[name] != mine:
                 raise StateMismatchError(
-                    f"this state was saved with {name}={state[name]!r:.60}, and this dataset has {name}={mine!r}",
+                    f"this state was saved with {name}={state[name]!r:.60}, but this dataset has {name}={mine!r}",
                     hint=f"Create the dataset with the same options: to_torch(..., {name}={state[name]!r:.60}).",
                     details={"differs": name, "found": state[name], "expected": mine},
                 )
@@ -462,7 +463,7 @@ def _check_worker(state: Mapping[str, Any], worker: tuple[int, int]) -> None:
         return
     index, number = state["worker"]
     raise StateMismatchError(
-        f"this state was saved by worker {index} of {number}, and this is worker {worker[0]} of {worker[1]}",
+        f"this state was saved by worker {index} of {number}, but this is worker {worker[0]} of {worker[1]}",
         hint=f"Use the number of workers that it was saved with: DataLoader(..., num_workers={number}).",
         details={"differs": "worker", "found": list(state["worker"]), "expected": list(worker)},
     )

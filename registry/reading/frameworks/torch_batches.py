@@ -61,14 +61,14 @@ class Padded(NamedTuple):
 class GatheredExamples(Sequence[Any]):
     """The examples of one ``ReaderDataset.__getitems__``, created when one of them is used.
 
-    torch gives them to its ``collate_fn`` as they are, so that ``Collate`` takes their columns as the batch: it does
-    not divide columns into examples and stack these again.
+    torch passes them to its ``collate_fn`` unchanged, so that ``Collate`` uses their columns as the batch, instead of
+    dividing columns into examples and stacking these again.
     """
 
     def __init__(
         self, size: int, *, examples: Callable[[], Iterator[Any]], batch: Callable[[], Any], collate: Collate
     ) -> None:
-        """``size`` examples; ``batch`` gives the same as ``collate`` of a list of ``examples``."""
+        """Hold ``size`` examples. ``batch`` returns the same as ``collate`` of a list of ``examples``."""
         self._size = size
         self._create = examples
         self.batch = batch
@@ -206,8 +206,9 @@ def collate(examples: Sequence[Any], *, pad: Mapping[str, float | None] | None =
 def to_tensors(value: Any) -> Any:
     """``value`` of an example or of a batch, with tensors for NumPy numbers and arrays.
 
-    What has no tensor becomes a list: of ``bytes``, of tensors that differ in shape, or of such lists for a Ragged. A
-    Dataset becomes what a Sequence becomes. A missing value is None, and a masked column is a list of tensors and None.
+    A value without a tensor becomes a list: of ``bytes``, of tensors that differ in shape, or of such lists for a
+    Ragged. A Dataset is converted like a Sequence. A missing value is None, and a masked column is a list of tensors
+    and None.
     """
     if isinstance(value, dict):
         return {name: to_tensors(inner) for name, inner in value.items()}
@@ -216,7 +217,7 @@ def to_tensors(value: Any) -> Any:
     if isinstance(value, np.ma.MaskedArray):
         return _with_none(value)
     if isinstance(value, np.ndarray) and value.dtype == object and value.size and isinstance(value.flat[0], bytes):
-        return value.tolist()  # text: no need to look at each
+        return value.tolist()  # text, so the elements need no check
     if isinstance(value, np.generic):
         return to_tensors(np.array(value))
     if isinstance(value, Ragged) or (isinstance(value, np.ndarray) and value.dtype == object):
@@ -240,7 +241,7 @@ def _stack(values: list[Any], path: str) -> Any:
     missing = next((place for place, value in enumerate(values) if value is None), None)
     if missing is not None:
         raise UsageError(
-            f"{_name(path)} of example {missing} of this batch is None, which a tensor cannot hold",
+            f"{_name(path)} of example {missing} of this batch is None, which a tensor cannot represent",
             hint=f"Choose a value, reader.fill_missing({{{path!r}: 0}}), or keep a list, pad={{{path!r}: None}}.",
             details={"path": path},
         )

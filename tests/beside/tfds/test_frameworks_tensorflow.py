@@ -120,7 +120,7 @@ def test_optional_features_are_refused_until_a_value_is_chosen(batch_size: int |
     reader = wide_reader([4], features=FeaturesDict({name: FEATURES[name] for name in ("id", "maybe", "corners")}))
     with pytest.raises(UsageError) as refused:
         reader.to_tf_dataset(batch_size=batch_size)
-    assert str(refused.value) == ("feature 'maybe' is optional: its value may be None, which a tensor cannot hold")
+    assert str(refused.value) == ("feature 'maybe' is optional: its value may be None, which a tensor cannot represent")
     assert refused.value.hint == (
         "Choose a value for None: reader.fill_missing({'maybe': 0}), or TFDS's value, with "
         "reader.missing_as_tfds(). Or leave the feature out, with reader.select(...)."
@@ -145,7 +145,7 @@ def test_a_dataset_of_images_of_any_shape_is_refused_before_it_is_read(batch_siz
         "cannot stack them"
     )
     assert refused.value.hint == (
-        "Iterate the reader, which gives these examples one by one; or declare the shape that all have."
+        "Iterate over the reader, which yields these examples one by one; or declare their common shape."
     )
     assert refused.value.details == {"feature": "steps/seen"}
     declared = FeaturesDict({"steps": Dataset({"seen": Image(shape=(4, 2, 1))})})

@@ -350,7 +350,7 @@ def test_ranks_do_not_draw_a_seed_each(config: ReadConfig) -> None:
     dataset = wide_reader([10], config, features=IDS).to_torch(iterable=True, process=(0, 2))
     with pytest.raises(UsageError) as refused:
         iter(dataset)
-    assert str(refused.value) == "2 ranks read a shuffle without a seed, and each would draw a seed of its own"
+    assert str(refused.value) == "2 ranks read a shuffle without a seed, so each would draw a different seed"
 
 
 def test_a_state_of_something_else_is_refused() -> None:
@@ -362,13 +362,13 @@ def test_a_state_of_something_else_is_refused() -> None:
         other.load_state_dict(state)
     with pytest.raises(StateMismatchError) as refused:
         wide_reader([10], features=IDS).to_torch(iterable=True, batch_size=3).load_state_dict(state)
-    assert str(refused.value) == "this state was saved with batch_size=2, and this dataset has batch_size=3"
+    assert str(refused.value) == "this state was saved with batch_size=2, but this dataset has batch_size=3"
     with pytest.raises(StateMismatchError, match=r"^this is not the state of an iterable dataset for torch(?m:$)"):
         dataset.load_state_dict({"format": "registry.read-state/1"})
     dataset.load_state_dict({**state, "worker": [1, 2]})
     with pytest.raises(StateMismatchError) as refused:
         iter(dataset)
-    assert str(refused.value) == "this state was saved by worker 1 of 2, and this is worker 0 of 1"
+    assert str(refused.value) == "this state was saved by worker 1 of 2, but this is worker 0 of 1"
 
 
 @pytest.mark.parametrize("is_read_before", [False, True])
@@ -381,7 +381,7 @@ def test_the_main_process_has_no_state_of_its_workers(is_read_before: bool, tmp_
     next(items)
     with pytest.raises(StateMismatchError) as refused:
         dataset.state_dict()
-    assert str(refused.value) == "worker processes read this dataset, and this process does not know their places"
+    assert str(refused.value) == "worker processes read this dataset, so this process does not know their places"
     assert refused.value.hint is not None
     assert "torchdata.stateful_dataloader.StatefulDataLoader" in refused.value.hint
     list(items)

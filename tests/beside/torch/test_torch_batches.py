@@ -248,7 +248,7 @@ ONE, TWO = {"x": torch.zeros(1)}, {"x": torch.zeros(2)}
             "Or give all values one shape in transform=.",
         ),
         (
-            [{"x": 5}, {"x": None}], {}, "'x' of example 1 of this batch is None, which a tensor cannot hold",
+            [{"x": 5}, {"x": None}], {}, "'x' of example 1 of this batch is None, which a tensor cannot represent",
             "Choose a value, reader.fill_missing({'x': 0}), or keep a list, pad={'x': None}.",
         ),
         (
