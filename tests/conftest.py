@@ -1,11 +1,11 @@
 """Databases for tests: ``catalog_url`` runs a test twice, on a fresh SQLite catalog and on a fresh PostgreSQL one.
 
-PostgreSQL is a real server (``catalog_server.py``), one for each test process, started when a test first asks for it
-and never skipped: where it cannot start, the test fails with the server's log.
+PostgreSQL is a real server (``catalog_server.py``), one for each test process. It starts when a test first needs it,
+and is never skipped: if it cannot start, the test fails with the server's log.
 
 ``bucket`` is a fresh bucket of an S3 server on this machine (``s3_server.py``); with ``@on_clouds`` a test also runs on
-a server of Google's kind and, in ``.ci/beside azure``, on one of Azure's (``clouds.py``). With ``fault_proxy``, every
-request to it passes a proxy that counts requests and injects faults (``fault_proxy.py``).
+a Google server and, in ``.ci/beside azure``, on an Azure server (``clouds.py``). With ``fault_proxy``, every request to
+it passes through a proxy that counts requests and injects faults (``fault_proxy.py``).
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ if os.environ.get("REGISTRY_TEST_KEEP"):
 
 pytest.register_assert_rewrite("support.engine_laws")  # tests that several files import
 
-# No test is about time: cores are shared and noisy. On CI the examples are the same on every run. levels.py says how
-# many a law gets; REGISTRY_EXAMPLES=1000 attacks it for longer.
+# No test measures time, because cores are shared and noisy. On CI, the examples are the same on every run. levels.py
+# sets the number of examples of a law; REGISTRY_EXAMPLES=1000 attacks it for longer.
 settings.register_profile(
     "registry",
     deadline=None,
@@ -55,7 +55,7 @@ settings.register_profile(
 )
 settings.load_profile("registry")
 settings.register_profile("quick", settings.get_profile("registry"), max_examples=min(3, EXAMPLES))
-# For those who ask whether a law fails, not for which example: shrinking one takes up to five minutes.
+# To find out whether a law fails, but not for which example: shrinking an example takes up to five minutes.
 settings.register_profile(
     "unshrunk", settings.get_profile("registry"), phases=[Phase.explicit, Phase.reuse, Phase.generate]
 )
@@ -72,7 +72,7 @@ sys.dont_write_bytecode = False
 
 @pytest.hookimpl(optionalhook=True)  # the environments of the frameworks have no pytest-xdist
 def pytest_xdist_auto_num_workers() -> int:
-    """``-n auto`` starts a process for each core: each collects all tests for half a minute and has its own servers."""
+    """``-n auto`` starts a process per core; each collects all tests for half a minute and has its own servers."""
     return num_cores()
 
 
@@ -83,17 +83,17 @@ def num_cores() -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Give each process neighbouring tests, which share the fixtures of their files; idle ones take over some."""
+    """Give each process neighbouring tests, which share the fixtures of their files. Idle processes take over some."""
     from xdist.scheduler import WorkStealingScheduling
 
     return WorkStealingScheduling(config, log)
 
 
-@pytest.hookimpl(tryfirst=True)  # the first cleanup that is added is the last that runs
+@pytest.hookimpl(tryfirst=True)  # the cleanup that is added first runs last
 def pytest_configure(config: pytest.Config) -> None:
-    """The quick level tries few examples of each law. A process that xdist started ends at once when it has reported.
+    """Set the few examples of the quick level. A process that xdist started ends at once after its report.
 
-    It would free each of its objects, for 7 s, and wait for threads that tests left hanging, for 10 s.
+    Otherwise, it would spend 7 s on freeing its objects, and wait 10 s for threads that tests left hanging.
     """
     if "PYTEST_XDIST_WORKER" in os.environ:
         config.add_cleanup(lambda: os._exit(0))
@@ -110,7 +110,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file() -> Iterator[None]:
-    """Tests have no doctests: those of the documented objects are beside them, in ``registry/`` and ``builders/``."""
+    """Tests have no doctests; the doctests are in ``registry/`` and ``builders/``."""
     found = yield
     return [one for one in found if type(one) is pytest.Module]
 
@@ -132,7 +132,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         child = os.fork()
         if not child:
             for path in sorted(paths)[first :: num_cores()]:
-                with contextlib.suppress(Exception, pytest.skip.Exception):  # the collection itself reports it
+                with contextlib.suppress(Exception, pytest.skip.Exception):  # the collection itself reports the error
                     pytest.Module.from_parent(session, path=path).obj  # noqa: B018 (imports the file)
             for path in sorted(Path(registry.__file__).parent.rglob("*.py"))[first :: num_cores()]:
                 compileall.compile_file(path, quiet=2)
@@ -143,7 +143,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_collection() -> None:
-    """Collect without garbage collection: all of it stays."""
+    """Collect tests without garbage collection, because all collected objects stay alive."""
     gc.disable()
 
 
@@ -158,20 +158,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
-    """A test is not named by its bytes: compressed ones hold the time, and every process must find the same names."""
+    """Leave bytes out of the names of tests: compressed bytes contain the time, and processes must see equal names."""
     return argname if isinstance(val, bytes | bytearray) and len(val) > 16 else None
 
 
 def pytest_collection_finish() -> None:
-    """Take what was collected out of garbage collection: each full collection would walk all of it."""
+    """Exclude the collected tests from garbage collection, because each full collection would walk all of them."""
     gc.collect()
     gc.freeze()
     gc.enable()
-    gc.set_threshold(20_000, 20, 20)  # tests that need a collection ask for it
+    gc.set_threshold(20_000, 20, 20)  # tests that need a collection call it
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Show what tests counted (``record_property``), such as how many vectors are equal, whoever runs them."""
+    """Show the counts of tests (``record_property``), such as the number of equal vectors, in every run."""
     counted = [
         pair
         for kind in ("passed", "failed")
@@ -186,25 +186,25 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _few_tries() -> Iterator[None]:
-    """A store that is broken on purpose is given up soon."""
+    """Give up soon on a store that is broken on purpose."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGISTRY_TRIES", "3")
-        patch.setenv("REGISTRY_PUBLISH_TIMEOUT", "0")  # tests of outages set another one
+        patch.setenv("REGISTRY_PUBLISH_TIMEOUT", "0")  # tests of outages set another value
         yield
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Indexes that tests make are not kept among the user's own."""
+    """Keep the indexes of tests apart from the user's own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGISTRY_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setenv("REGISTRY_CACHE_BYTES", "0")  # tests count the requests to stores
+        patch.setenv("REGISTRY_CACHE_BYTES", "0")  # because tests count the requests to stores
         yield
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _ready_catalogs() -> Iterator[None]:
-    """A new SQLite catalog is a copy of the one that the migrations made once; statements are compiled once, too."""
+    """Copy each new SQLite catalog from one that the migrations made once, and compile statements only once."""
     skip_syncs()
     with copied_catalogs(), shared_by_tests():
         yield
@@ -212,7 +212,7 @@ def _ready_catalogs() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _packages_once() -> Iterator[None]:
-    """Each build of a class asks which packages are installed, for 0.6 s here: look once for each search path."""
+    """List the installed packages once per search path, because each build of a class would take 0.6 s for it here."""
     look = metadata.packages_distributions
     look_once = cache(lambda _path: look())
     with pytest.MonkeyPatch.context() as patch:
@@ -222,7 +222,7 @@ def _packages_once() -> Iterator[None]:
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Iterator[registry.Catalog]:
-    """A catalog without datasets in a file; its data goes to ``data`` beside it."""
+    """A catalog without datasets in a file; its data is stored in ``data`` next to it."""
     with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data", create=True) as opened:
         yield opened
 
@@ -243,7 +243,7 @@ def postgres_server() -> Iterator[PostgresServer]:
         finally:
             server.stop()
     finally:
-        # Hundreds of databases, each of three hundred files: half a minute that nobody has to wait for.
+        # Removing hundreds of databases of three hundred files each takes half a minute, so do not wait for it.
         os.posix_spawnp("rm", ["rm", "-rf", str(folder)], os.environ)
 
 
@@ -281,28 +281,28 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
-    """An S3 server for this test process, started when a test first asks for it."""
+    """An S3 server for this test process, started when a test first needs it."""
     with S3Server() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def gcs_server(s3_server: S3Server) -> Iterator[GcsServer]:
-    """A server of Google's kind for this test process; it keeps its objects in the S3 server."""
+    """A Google Cloud Storage server for this test process, which keeps its objects in the S3 server."""
     with GcsServer(s3_server) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def azure_server() -> Iterator[AzureServer]:
-    """A server of Azure's kind for this test process."""
+    """An Azure Blob Storage server for this test process."""
     with AzureServer() as server:
         yield server
 
 
 @pytest.fixture
 def cloud(request: pytest.FixtureRequest) -> Cloud:
-    """The server of ``bucket``: an S3 server, or in tests ``on_clouds`` one of each kind."""
+    """The server of ``bucket``: an S3 server, or a server of each kind in tests ``on_clouds``."""
     return request.getfixturevalue(getattr(request, "param", "s3_server"))  # type: ignore[no-any-return]
 
 
@@ -314,7 +314,7 @@ def bucket(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def fault_proxy(cloud: Cloud, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
-    """A proxy through which ``bucket`` is reached. A silent server is left soon, and asked again soon."""
+    """A proxy in front of ``bucket``. Requests to a silent server time out and are retried soon."""
     monkeypatch.setattr("registry.storage.network._FIRST_PAUSE_SECONDS", 0.01)
     with FaultProxy(cloud.port) as proxy:
         for name, value in cloud.environment(proxy.port).items():

@@ -1,4 +1,4 @@
-"""What several tests share: servers, samples, strategies, and the programs that tests start.
+"""Shared by several tests: servers, samples, strategies, and the programs that tests start.
 
 A module here is imported as ``support.NAME``; a program that imports it needs TESTS in its PYTHONPATH.
 """

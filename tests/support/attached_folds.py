@@ -1,4 +1,4 @@
-"""A small fold whose document every publication attaches, through the door that all such folds use."""
+"""A small fold whose document every publication attaches, by the same way as all such folds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``registry browse`` and ``registry serve`` as processes of their own, which tests ask as a client would."""
+"""``registry browse`` and ``registry serve`` in separate processes, to which tests send requests like a client."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Browse:
         return "127.0.0.1", urlsplit(self.url).port or 0
 
     def get(self, path: str = "", *, method: str = "GET", **more: str) -> Answer:
-        """What is at an address, which may be relative to ``url``."""
+        """Get the content at an address, which may be relative to ``url``."""
         connection = http.client.HTTPConnection(*self.place, timeout=60)
         url = urlsplit(urljoin(self.url, path))
         target = url.path + (f"?{url.query}" if url.query else "")
@@ -73,12 +73,12 @@ class Browse:
         return self.process.returncode, self.printed()
 
     def printed(self) -> str:
-        """What it has written to stderr until now."""
+        """The output on stderr so far."""
         return os.pread(self._stderr.fileno(), 2**24, 0).decode()
 
 
 class Serve(Browse):
-    """A running ``registry serve`` of a catalog at a free port; ``token`` is that of an admin, if it made one."""
+    """A running ``registry serve`` of a catalog at a free port. ``token`` is the admin's token, if it created one."""
 
     command = "serve"
 

@@ -1,4 +1,4 @@
-"""A published file of another machine for tests of the cache: it counts what is fetched from it."""
+"""A published file of another machine for tests of the cache, which records the fetched ranges."""
 
 from __future__ import annotations
 

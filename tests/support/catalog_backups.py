@@ -1,4 +1,4 @@
-"""A catalog with rows in every table, the answers of a catalog, and backups that were changed or made up."""
+"""A catalog with rows in every table, the answers of a catalog, and backups that were changed or constructed."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def answers(catalog: CatalogBackend) -> dict[str, Any]:
 
 
 def opener(content: bytes | Path) -> Callable[[], Any]:
-    """Opens a backup again and again."""
+    """Return a function that opens a backup repeatedly."""
     return lambda: io.BytesIO(content) if isinstance(content, bytes) else content.open("rb")
 
 
@@ -115,9 +115,9 @@ def lines_of(backup: bytes) -> list[Line]:
 
 
 def forge(lines: Sequence[Line], *, end: dict[str, Any] | None = None) -> bytes:
-    """A backup of these lines, whose counts and sha256 are right; the last of ``lines`` is replaced.
+    """Make a backup of these lines with correct counts and sha256; the last of ``lines`` is replaced.
 
-    Lines that are bytes are taken as they are. ``end`` changes values of the last line.
+    Lines of bytes are written unchanged. ``end`` changes values of the last line.
     """
     *body, last = lines
     written = [one if isinstance(one, bytes) else json.dumps(one).encode() + b"\n" for one in body]

@@ -1,8 +1,8 @@
-"""Another action between every two statements of an action: what both come to is what they come to one after the other.
+"""Runs an action between any two statements of another action: the result must equal that of running them in turn.
 
-``Rivals.meet(first, second, place)`` runs the action ``first``, and ``second`` completely before one of its statements,
-on a connection of its own. Where a lock of the database makes ``second`` wait, ``first`` goes on, and the two end as
-the database lets them.
+``Rivals.meet(first, second, place)`` runs the action ``first``, and before one of its statements, the whole action
+``second`` on another connection. If a lock of the database makes ``second`` wait, ``first`` continues, and both end in
+the order that the database allows.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _OF_THE_MOMENT = {"seal", "head", "hash", "previous_hash"}
 
 @dataclass(frozen=True)
 class Action:
-    """What is done to a catalog."""
+    """An action on a catalog."""
 
     name: str
     run: Callable[[CatalogBackend], object]
@@ -64,7 +64,10 @@ class Action:
 
 @dataclass(frozen=True)
 class Place:
-    """Before one statement of an action; ``is_locked`` where its transaction excludes every other writer on SQLite."""
+    """The place before a statement of an action.
+
+    ``is_locked``: its transaction excludes all other writers on SQLite.
+    """
 
     number: int
     statement: str
@@ -73,7 +76,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Ending:
-    """What became of two actions and of the catalog."""
+    """The outcomes of two actions, and the final state of the catalog."""
 
     first: Any
     second: Any
@@ -81,7 +84,7 @@ class Ending:
 
 
 class Rivals:
-    """Two open catalogs of one small database, whose rows ``renew`` restores; statements are compiled once."""
+    """Two open catalogs of one small database. ``renew`` restores its rows; statements are compiled once."""
 
     def __init__(self, url: str, renew: Callable[[], None], monitor: psycopg.Connection[Any] | None = None) -> None:
         self.monitor = monitor
@@ -94,7 +97,7 @@ class Rivals:
         self._places: dict[str, list[Place]] = {}
 
     def places(self, action: Action) -> list[Place]:
-        """Where another action can come between: before each statement of ``action``."""
+        """The places at which another action can run: before each statement of ``action``."""
         found: list[Place] = []
 
         def note(connection: sa.Connection, _cursor: Any, statement: str, *_: Any) -> None:
@@ -109,7 +112,7 @@ class Rivals:
         return self._places[action.name]
 
     def in_turn(self, first: Action, second: Action) -> tuple[Ending, Ending]:
-        """What the two come to one after the other: ``first`` before ``second``, and after it."""
+        """The endings of running the two in turn: ``first`` before ``second``, and after it."""
         key = first.name, second.name
         if key not in self._orders:
             self._start_anew()
@@ -122,7 +125,7 @@ class Rivals:
         return self._orders[key]
 
     def meet(self, first: Action, second: Action, place: Place) -> Ending:
-        """What they come to where ``second`` runs at a place within ``first``."""
+        """The ending if ``second`` runs at a place within ``first``."""
         self._start_anew()
         done: list[Any] = []
         rival = threading.Thread(target=lambda: done.append(outcome(second, self._second)))
@@ -147,12 +150,12 @@ class Rivals:
         self._second.close()
 
     def _start_anew(self) -> None:
-        if self.monitor is None:  # SQLite's file is replaced; they connect again when they are used
+        if self.monitor is None:  # SQLite's file is replaced; the catalogs connect again when they are used
             self.close()
         self._renew()
 
     def _let_finish(self, rival: threading.Thread) -> None:
-        """Until it is done, or a lock of this very transaction keeps it from that."""
+        """Wait until the action is done, or until it waits for a lock of this transaction."""
         end = time.monotonic() + _PATIENCE
         while rival.is_alive() and time.monotonic() < end:
             rival.join(0.002)
@@ -188,7 +191,7 @@ def postgres_rivals(server: PostgresServer) -> Iterator[Rivals]:
     url = server.create_database(template="catalog_template")
     with open_catalog(url) as catalog:
         fill(catalog)
-    # One connection restores the rows, past the triggers that guard them, and looks who waits for whom.
+    # One connection restores the rows, bypassing the triggers that guard them, and checks which connections wait.
     with psycopg.connect(url, autocommit=True) as monitor:
         restore = save_rows(monitor)
         with closing(Rivals(url, lambda: monitor.execute(restore) and None, monitor)) as made:
@@ -196,7 +199,7 @@ def postgres_rivals(server: PostgresServer) -> Iterator[Rivals]:
 
 
 def save_rows(connection: psycopg.Connection[Any]) -> str:
-    """Copy all rows into a schema of their own; the statements that restore them, and the numbers of later rows."""
+    """Copy all rows into another schema. Returns the statements that restore them and the numbers of later rows."""
     statements = ["BEGIN", "SET LOCAL session_replication_role = replica"]
     connection.execute("CREATE SCHEMA saved")
     tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
@@ -262,7 +265,7 @@ def publisher(reference: str, **options: Any) -> Action:
 
 
 def changes() -> list[Action]:
-    """What changes a catalog."""
+    """Actions that change a catalog."""
     at = Reference.parse
     return [
         publisher("fresh:1.0.0"),
@@ -308,7 +311,7 @@ def changes() -> list[Action]:
 
 
 def look_ups() -> list[Action]:
-    """What asks a catalog, and what would be changed."""
+    """Actions that query a catalog, and dry runs."""
     at = Reference.parse
     alone = sample("alone:1.1.0")[0]
     references = ("fresh", "fresh:1.*", "fresh:1.0.0", "fresh@new", "fresh/conf", "many", "pair", "pair/right", "alone")
@@ -357,7 +360,7 @@ def remove_alias(catalog: CatalogBackend, name: str, expect: Any) -> object:
 
 
 def outcome(action: Action, catalog: CatalogBackend) -> Any:
-    """What an action gives, or its error; a catalog that is busy says ``try again``."""
+    """Return the result of an action, or its error; ``try again`` for a busy catalog."""
     try:
         return plain(action.run(catalog))
     except RegistryError as error:
@@ -367,7 +370,7 @@ def outcome(action: Action, catalog: CatalogBackend) -> Any:
 
 
 def state(catalog: CatalogBackend) -> Any:
-    """Everything that a catalog says of itself, but for clocks and the numbers of rows."""
+    """Return everything that a catalog reports, without clocks and the numbers of rows."""
     with catalog._engine.connect() as connection:
         found = {
             table: sorted(map(str, (plain(row._mapping) for row in connection.execute(sa.text(query)))))
@@ -377,7 +380,7 @@ def state(catalog: CatalogBackend) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """``value`` without what depends on the clock, comparable and readable."""
+    """Convert ``value`` to a comparable and readable form without times."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type | Version | Reference):
         value = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
     if isinstance(value, Mapping):

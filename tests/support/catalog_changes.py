@@ -35,7 +35,7 @@ def without_guards(url: str) -> Iterator[sa.Connection]:
 
 
 def faults_after(connection: sa.Connection, statement: sa.Executable) -> list[str]:
-    """What `log verify` finds after a statement, which is undone; ``IntegrityError`` if the database refuses it."""
+    """Return the faults that `log verify` finds after a statement, which is undone, or ``IntegrityError``."""
     with connection.begin_nested() as nested:
         triggers: list[str] = []
         if connection.dialect.name == "sqlite":
@@ -53,7 +53,7 @@ def faults_after(connection: sa.Connection, statement: sa.Executable) -> list[st
 
 
 def others(column: sa.Column[Any], value: Any) -> list[Any]:
-    """Values that may be stored in place of ``value``, each as near to it as a forger would choose."""
+    """Values that may be stored in place of ``value``, each as similar as a forger would choose."""
     if isinstance(column.type, sa.Boolean):
         return [not value]
     if value is None:

@@ -1,4 +1,4 @@
-"""Clocks that tests set: of this machine, of the database server, and of stores."""
+"""Sets the clocks of this machine, of the database server, and of stores for tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from registry.storage import Store
 def set_clocks(ahead: timedelta = timedelta(), *, jumps: bool = False) -> Iterator[None]:
     """For the block, clocks of catalogs show a time ``ahead`` of the real one, since this process began.
 
-    With ``jumps``, this process began by a right clock.
+    With ``jumps``, this process began with a correct clock.
     """
     began = datetime.now(UTC) + (timedelta() if jumps else ahead), clock._uptime()
 
@@ -52,6 +52,6 @@ def set_store_clock(ahead: timedelta) -> Iterator[None]:
 
 @contextmanager
 def as_before() -> Iterator[None]:
-    """For the block, events follow a wrong clock, as those of older releases did."""
+    """For the block, events follow a wrong clock, as in older releases."""
     with mock.patch.object(clock, "TOLERANCE", timedelta.max):
         yield

@@ -18,7 +18,7 @@ from registry.catalog import queries, shards, sqlite_path
 
 @dataclass
 class Meter:
-    """What was asked of a database: SELECTs with their parameters, values in JSON arrays, steps that SQLite took."""
+    """The queries of a database: SELECTs with their parameters, values in JSON arrays, and steps of SQLite."""
 
     selects: list[tuple[str, Any]] = field(default_factory=list)
     values: int = 0
@@ -27,7 +27,7 @@ class Meter:
 
 @contextmanager
 def measuring() -> Iterator[Meter]:
-    """Count what any catalog asks its database, whatever was connected before."""
+    """Count the queries of all catalogs, even if they were connected before."""
     meter = Meter()
 
     def count_step() -> None:
@@ -57,7 +57,7 @@ def measuring() -> Iterator[Meter]:
 
 
 def rows_read(url: str, meter: Meter) -> int:
-    """The most rows of the table ``shard`` that PostgreSQL looks at for what was asked, however it plans."""
+    """The maximum number of rows of the table ``shard`` that PostgreSQL reads for these queries with any plan."""
 
     def of_plan(plan: dict[str, Any]) -> float:
         below = sum(map(of_plan, plan.get("Plans", ())))
@@ -85,7 +85,7 @@ def plan_of(connection: psycopg.Connection, mode: str, statement: str, parameter
 
 
 def explain(url: str, statement: str, parameters: Any) -> list[str]:
-    """How the database would answer, a line for each step."""
+    """The plan of the database, with a line for each step."""
     path = sqlite_path(url)
     if path is None:
         with psycopg.connect(url, prepare_threshold=None) as connection:

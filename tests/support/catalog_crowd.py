@@ -2,8 +2,8 @@
 
 python catalog_crowd.py URL NUMBER SECONDS      wait for a line, act, then print what came of it, as JSON
 
-Numbers are few, so that the processes meet. Every outcome is counted by the code of its error, or as ``ok`` where the
-catalog was changed, ``same`` where there was nothing to change, and ``read``.
+There are few version numbers, so that the processes conflict. Every outcome is counted by the code of its error, or as
+``ok`` if the catalog was changed, ``same`` if there was nothing to change, or ``read``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DATASETS = ("alone", "pair/left", "pair/right")
 
 
 class Actor:
-    """What one process does; ``published`` are the references whose publication it was told to have won."""
+    """The actions of a process. ``published`` has the references that it published, according to the catalog."""
 
     def __init__(self, catalog: CatalogBackend, number: int) -> None:
         self.catalog = catalog
@@ -65,7 +65,7 @@ class Actor:
         return "read"
 
     def stand(self) -> str:
-        """Change how a version stands."""
+        """Change the state of a version."""
         versions = self.catalog.versions(*parts(self.chance.choice(DATASETS)))
         chosen = self.chance.choice(versions)
         reference = Reference.exactly(chosen.name, chosen.config, chosen.version)

@@ -1,4 +1,4 @@
-"""A proxy before a real PostgreSQL that goes silent, cuts connections, or hides answers, when it is told to."""
+"""A proxy in front of a real PostgreSQL that becomes silent, cuts connections, or hides answers on request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class PostgresProxy:
     """Listens on a socket in ``folder``; ``fault`` is applied to the first message that holds ``trigger``.
 
     "cut" ends the connection before the message reaches the server, "cut answer" after it was carried out, "silent"
-    leaves the connection open and passes nothing on any more.
+    leaves the connection open and no longer forwards anything.
     """
 
     def __init__(self, folder: Path, server: Path) -> None:

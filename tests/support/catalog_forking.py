@@ -13,10 +13,10 @@ FORKING = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:D
 
 
 def in_child(action: Callable[[], bool]) -> bool:
-    """Whether ``action`` gives True in a forked child of this process."""
+    """Whether ``action`` returns True in a forked child of this process."""
     child = os.fork()
     if child == 0:
-        try:  # nothing may leave the child by the way of pytest
+        try:  # the child must not return to pytest
             os._exit(0 if action() else 1)
         finally:
             traceback.print_exc()

@@ -1,4 +1,4 @@
-"""Statements that a publisher's rights allow and the registry never runs, and every call of a catalog after them."""
+"""Statements that a publisher's rights allow, but the registry never runs, and every call of a catalog after them."""
 
 from __future__ import annotations
 

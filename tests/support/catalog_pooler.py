@@ -1,4 +1,4 @@
-"""A real PgBouncer in transaction mode before the PostgreSQL server of the tests.
+"""A real PgBouncer in transaction mode in front of the PostgreSQL server of the tests.
 
 ``.ci/beside pgbouncer`` names its program in ``REGISTRY_TEST_PGBOUNCER``, and runs the catalog's tests through it.
 """
@@ -59,7 +59,8 @@ def pooled(server: PostgresServer, *, pool_size: int = 3) -> Iterator[Pooler]:
         if as_nobody:  # PgBouncer refuses to run as root
             for path in (folder, *folder.iterdir()):
                 os.chown(path, NOBODY, NOBODY)
-        process = subprocess.Popen([PROGRAM, "-q", folder / "ini"], stderr=subprocess.DEVNULL, **as_nobody)  # type: ignore[call-overload]  # of one type
+        # Of one type
+        process = subprocess.Popen([PROGRAM, "-q", folder / "ini"], stderr=subprocess.DEVNULL, **as_nobody)  # type: ignore[call-overload]
         try:
             _wait_for(folder / f".s.PGSQL.{_PORT}", process, folder / "log")
             yield Pooler(folder)

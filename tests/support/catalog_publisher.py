@@ -1,4 +1,4 @@
-"""A publisher in a process of its own, for races and crashes: told what to do on stdin, answers on stdout.
+"""A publisher in a separate process, for races and crashes: reads commands on stdin, answers on stdout.
 
 python catalog_publisher.py race URL CONTENT      for each line (a reference): publish it, print what came of it
 python catalog_publisher.py hang URL REFERENCE    publish, and stop for ever just before COMMIT

@@ -1,4 +1,4 @@
-"""Dataset versions made up for catalog tests, and a plain connection to a catalog's database."""
+"""Synthetic dataset versions for catalog tests, and a plain connection to a catalog's database."""
 
 from __future__ import annotations
 
@@ -88,7 +88,9 @@ def make_shards(counts: Sequence[int], seed: str) -> tuple[Shard, ...]:
 
 
 def publish(catalog: CatalogBackend, reference: str, **options: Any) -> DatasetVersion:
-    """Publish a sample and give it back; ``promote`` and ``default_config`` go to the catalog, others to ``sample``.
+    """Publish a sample and return it.
+
+    ``promote`` and ``default_config`` are passed to the catalog, others to ``sample``.
 
     Experiments that it overrides are added first.
     """
@@ -116,7 +118,7 @@ def append(catalog: CatalogBackend, action: str, dataset: str, version: str, **d
 
 
 def execute(url: str, statement: str) -> list[tuple[Any, ...]]:
-    """Run one statement as a stranger would, past the registry, and commit."""
+    """Run a statement directly on the database, bypassing the registry, and commit."""
     path = sqlite_path(url)
     if path is None:
         with psycopg.connect(url.replace("+psycopg", "")) as connection:
@@ -131,7 +133,7 @@ def execute(url: str, statement: str) -> list[tuple[Any, ...]]:
 
 
 def told_details(stored: str) -> dict[str, Any]:
-    """The details of an event as they were told, without what every event has."""
+    """The details of an event that the caller passed, without those of every event."""
     details: dict[str, Any] = json.loads(stored)
     recorded_by = details.pop("@recorded_by")
     assert "@" in recorded_by or recorded_by.startswith("token ")
@@ -141,7 +143,7 @@ def told_details(stored: str) -> dict[str, Any]:
 
 
 def damage(url: str, statement: str) -> None:
-    """Change published rows as nobody should, with what guards them switched off meanwhile."""
+    """Change published rows illegally, while their triggers are switched off."""
     path = sqlite_path(url)
     if path is None:
         with psycopg.connect(url) as connection:

@@ -3,8 +3,8 @@
 The programs of the wheel run directly, as an unprivileged user if this process is root, with a socket in the folder and
 no network port.
 
-Creating a database costs 60 ms of CPU, more than most tests. So a catalog that a test gives back is emptied and handed
-to the next test, unless the test changed anything but rows.
+Creating a database takes 60 ms of CPU, more than most tests. A catalog that a test returns is therefore emptied and
+reused by the next test, unless the test changed anything other than rows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SYSTEM_TABLES = (
 
 
 class PostgresServer:
-    """A running server in a temporary folder; ``create_database`` gives the URL of a fresh database."""
+    """A running server in a temporary folder. ``create_database`` returns the URL of a new database."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,7 +54,7 @@ class PostgresServer:
     def start(self, *, fsync: bool = False) -> None:
         data = self.folder / "data"
         self._run("initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
-        # One role that needs its password, for tests of what is shown when it is wrong.
+        # A role that needs a password, for tests of the output if it is wrong.
         (data / "pg_hba.conf").write_text("local all locked scram-sha-256\nlocal all all trust\n")
         self._settings = f"{'' if fsync else '-F'} -k '{self.folder}' -c listen_addresses='' -c max_connections=200"
         self._settings += " -c shared_buffers=32MB"
@@ -81,7 +81,7 @@ class PostgresServer:
         return self.url(name)
 
     def take_catalog(self) -> str:
-        """The URL of a catalog without datasets, in a database of its own: one that was given back, or a new one."""
+        """The URL of a catalog without datasets in its own database, which is reused or new."""
         return self._free.pop() if self._free else self.create_database(template="catalog_template")
 
     def give_back(self, url: str) -> None:

@@ -1,4 +1,4 @@
-"""Catalogs with private values of every kind, snapshots of them, and what a snapshot must answer."""
+"""Catalogs with private values of every kind, their snapshots, and the answers that a snapshot must give."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ PRIVATE = (
 
 
 def fill(catalog: CatalogBackend) -> None:
-    """Publish two datasets, ``birds`` and ``secret``, and change them in every way that the log knows.
+    """Publish two datasets, ``birds`` and ``secret``, and change them by every action of the log.
 
     The clock moves an hour with each change, so that the log is the same whenever this runs.
     """
@@ -143,7 +143,7 @@ def _imported() -> Any:
 def snapshot_of(
     catalog: CatalogBackend, datasets: Collection[str] | None = None, *, with_actors: bool = False
 ) -> Iterator[tuple[CatalogBackend, Path, BackupFacts]]:
-    """An open snapshot of a catalog, its file, and what ``write_snapshot`` says about it."""
+    """Return an open snapshot of a catalog, its file, and the result of ``write_snapshot``."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "snapshot.db")
         lines = catalog.snapshot(datasets=datasets, with_actors=with_actors)
@@ -167,7 +167,7 @@ def chain(catalog: CatalogBackend, datasets: Collection[str] | None = None) -> l
 
 
 def public_answers(catalog: CatalogBackend, *names: str) -> dict[str, Any]:
-    """What a catalog answers about datasets, but for what a snapshot leaves out: people, places and the log."""
+    """Return a catalog's answers about datasets, without people, places and the log, which a snapshot leaves out."""
     found: dict[str, Any] = {
         "datasets": [one for one in catalog.datasets() if one.name in names],
         "experiments": [(one.name, one.description, one.default) for one in catalog.experiments.list()],

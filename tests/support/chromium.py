@@ -1,4 +1,4 @@
-"""Chromium without a window, and what is wrong with a page that it shows."""
+"""Headless Chromium, and the problems of a page in it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ return ["scrolls sideways", ...[...document.querySelectorAll("body *")].filter(
 
 
 class Look(NamedTuple):
-    """How a page is opened."""
+    """The settings with which a page is opened."""
 
     script: bool
     width: int
@@ -71,7 +71,7 @@ class Chromium:
         self.driver.get(url)
 
     def problems(self, root: str, title: str, look: Look) -> list[str]:
-        """What is wrong with the page that is open."""
+        """The problems of the open page."""
         found = [f"says {entry['message']}" for entry in self.driver.get_log("browser")]  # with reports of the policy
         for entry in self.driver.get_log("performance"):
             message = json.loads(entry["message"])["message"]

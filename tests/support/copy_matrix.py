@@ -53,7 +53,7 @@ class CopyMatrix(Matrix):
                 if copied.error is not None:
                     raise copied.error
                 actions = [event.action for event in target.log()]
-                # What could not be read is told of, and attached by the next run.
+                # Unreadable attachments are reported, and attached by the next run.
                 assert actions[:5] == ["data-dir", "publish", "imported", "imported", "alias-set"], actions
                 assert actions[5:] in ([], ["attach"]), actions
                 attached = [one.dataset("animals").attachments for one in (source, target)]

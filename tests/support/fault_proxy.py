@@ -64,7 +64,7 @@ _HOP_BY_HOP: Final = frozenset({"connection", "keep-alive", "transfer-encoding",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request as the proxy saw it.
+    """A request to the proxy.
 
     ``index`` counts from the last ``reset``; names of ``headers`` are in lower case; ``fault`` is what was injected.
     """
@@ -117,7 +117,7 @@ class FaultProxy:
         delay_seconds: float = 0.2,
         hook: Callable[[], None] = lambda: None,
     ) -> None:
-        """Inject ``fault`` into the request with index ``at``, those that ``when`` is true of, or into all.
+        """Inject ``fault`` into the request with index ``at``, into requests that ``when`` selects, or into all.
 
         Args:
             fault: the kind of fault.
@@ -141,11 +141,11 @@ class FaultProxy:
             self._numbers = 0
 
     def count(self, method: str | None = None) -> int:
-        """How many requests there were, of one method or of all."""
+        """The number of requests, with one method or with any."""
         return sum(method in (None, request.method) for request in list(self.requests))
 
     def admit(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> tuple[Request, _Rule | None]:
-        """Log a request; the rule that applies to it."""
+        """Log a request. Returns the rule that applies to it."""
         parts = urlsplit(target)
         with self._lock:
             request = Request(
@@ -275,7 +275,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.connection.shutdown(socket.SHUT_RDWR)
 
     def log_message(self, format: str, *_: object) -> None:  # noqa: A002 (its name in the base class)
-        """Tests look at ``FaultProxy.requests``."""
+        """Do nothing, because tests check ``FaultProxy.requests``."""
 
 
 def _other_tag(tag: str) -> str:

@@ -27,7 +27,7 @@ Job = dict[str, Any]
 
 
 def collect(job: Job, older_than: str = "0s") -> dict[str, Any]:
-    """Collect garbage, and look at what is left."""
+    """Collect garbage, and list the remaining files."""
     with registry.connect(job["url"], data_dir=job["data_dir"]) as catalog:
         report = catalog.collect_garbage(older_than=older_than)
         faults = [
@@ -51,7 +51,7 @@ def run_forked(work: Callable[[], object]) -> Any:
 
 
 def killed_publisher(job: Job) -> Any:
-    """What the publisher did, or None, and what the collector found."""
+    """The outcome of the publisher, or None, and the findings of the collector."""
 
     def dying() -> object:
         steps = die_before(job["step"])

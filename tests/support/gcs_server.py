@@ -72,7 +72,7 @@ class GcsServer:
     def answer(
         self, method: str, target: str, headers: dict[str, str], body: bytes
     ) -> tuple[int, dict[str, str], bytes]:
-        """Carry out one request; the status, the headers and the body of the answer."""
+        """Carry out a request. Returns the status, the headers and the body of the response."""
         parts, condition = urlsplit(target), headers.pop(_CONDITION, None)
         path = quote(unquote(parts.path))  # obstore escapes signs in the names of buckets, which moto takes literally
         target, query = f"{path}?{parts.query}", parse_qs(parts.query, keep_blank_values=True)
@@ -186,7 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _handle  # noqa: N815 (the base class's names)
 
     def log_message(self, format: str, *_: object) -> None:  # noqa: A002 (its name in the base class)
-        """Tests look at the requests of a proxy."""
+        """Do nothing, because tests check the requests of a proxy."""
 
 
 def _translate(name: str, old: str, new: str) -> str:

@@ -1,7 +1,7 @@
-"""Golden files of errors: class, message and hint of a family of refusals, in one text file beside the tests.
+"""Golden files of errors: class, message and hint of a group of errors, in a text file next to the tests.
 
-``golden(name, calls)`` makes each call, which has to raise an error of the registry, and compares all of them with
-``golden/NAME.txt`` beside the test. After a change of words, ``REGISTRY_WRITE_GOLDEN=1 pytest ...`` writes the file
+``golden(name, calls)`` makes each call, which must raise an error of the registry, and compares all errors with
+``golden/NAME.txt`` next to the test. After you change a message, ``REGISTRY_WRITE_GOLDEN=1 pytest ...`` writes the file
 again; read the difference before you commit it.
 """
 

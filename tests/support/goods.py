@@ -1,4 +1,4 @@
-"""A small version with kept columns of every kind, and what its tests look at."""
+"""A small version with kept columns of every kind, and helpers of its tests."""
 
 from __future__ import annotations
 

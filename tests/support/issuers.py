@@ -50,13 +50,13 @@ class LocalIssuer:
 
     Attributes:
         url: the claim ``iss``.
-        keys: what it publishes.
-        headers: of the answer with the keys.
-        document: what its discovery document has beside or instead of the usual.
+        keys: the keys that it publishes.
+        headers: the headers of the response with the keys.
+        document: values that its discovery document has in addition to, or in place of, the usual ones.
         seen: the path of each request.
         is_down: whether it answers 500 to everything.
         is_hanging: it answers when this is set.
-        person: the claims of who signs in, or None if they refuse.
+        person: the claims of the person who signs in, or None if they refuse.
         client_secret: the secret of its clients; None for public ones.
         host: the name of this machine in its URL.
         asks: whether it shows a page with a link before it leads a browser back.
@@ -146,7 +146,7 @@ class LocalIssuer:
         return 404, b"{}", {}
 
     def _authorize(self, query: dict[str, str]) -> str:
-        """Where the browser of a person goes who signs in without a question."""
+        """Return the address to which the browser is redirected, if the person signs in without a prompt."""
         assert query["response_type"] == "code"
         assert query["code_challenge_method"] == "S256"
         if self.person is None:

@@ -1,4 +1,4 @@
-"""Judges what ``registry add`` does with a source: it is stored, or refused by an error of ours with a way out."""
+"""Checks that ``registry add`` either stores a source, or refuses it with an error of ours whose hint helps."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def write(source: Source, wishes: Mapping[str, str]) -> None:
 
 
 def judge(open_it: Callable[[], Source], name: str, *, column: str | None = None) -> str | None:
-    """Why a source is refused; None if it is not. Fails if the error is not ours, or does not say what to do.
+    """Return the reason why a source is refused, or None. Fails if the error is not ours, or has no hint.
 
     Args:
         open_it: opens the source.
-        name: what it is, for messages.
-        column: the column whose type is tried; an error must name it, and the way out that its hint shows must work.
+        name: a description of the source, for messages.
+        column: the column whose type is tested. An error must name it, and the command in its hint must work.
     """
     refusal = attempt(open_it, {}, name)
     if refusal is None:
@@ -49,7 +49,7 @@ def judge(open_it: Callable[[], Source], name: str, *, column: str | None = None
 
 
 def attempt(open_it: Callable[[], Source], wishes: Mapping[str, str], name: str) -> RegistryError | None:
-    """The refusal of a source; None if it is not refused. Fails if an exception is not ours."""
+    """Return the refusal of a source, or None. Fails if an exception is not ours."""
     try:
         write(open_it(), wishes)
     except RegistryError as error:

@@ -34,7 +34,7 @@ from support.object_publishers import REQUESTS, fork, wait
 
 
 def watch(wanted: int) -> list[str]:
-    """End this process by SIGKILL before its ``wanted``-th step; gives the steps so far."""
+    """End this process by SIGKILL before its ``wanted``-th step. Returns the steps so far."""
     steps: list[str] = []
 
     def note(name: str) -> None:
@@ -71,7 +71,7 @@ def watch(wanted: int) -> list[str]:
 
 
 def add(asked: dict[str, Any], source: str, name: str) -> dict[str, Any]:
-    """Add a source, and say what came of it."""
+    """Add a source, and return the outcome."""
     warnings.simplefilter("ignore", LeftoverWarning)
     try:
         with registry.connect(asked["catalog"], data_dir=asked["data_dir"]) as catalog:
@@ -86,7 +86,7 @@ def add(asked: dict[str, Any], source: str, name: str) -> dict[str, Any]:
 
 
 def look(asked: dict[str, Any], name: str) -> dict[str, Any]:
-    """The versions with their records, as a reader finds them, and what else is stored."""
+    """Return the versions with their records, as a reader sees them, and all other stored files."""
     with registry.connect(asked["catalog"], data_dir=asked["data_dir"]) as catalog:
         found, attached = {}, set()
         for version in catalog.versions(name):

@@ -1,11 +1,11 @@
-"""The three levels of the suite: which cases run at each, and how many examples a law gets.
+"""The three levels of the suite: the cases of each level, and the number of examples of a law.
 
 - **quick** (``pytest -m quick``): tests without a database server, an object store, a process or a long loop.
 - **everyday** (the README's line): every law, on a sample of its cases and with few examples.
 - **long** (``make long``): the other cases, and every law again with more examples. ``.ci/run`` runs the everyday level
   first, and then a tenth of this one.
 
-A law is never in the long level alone: ``cases`` and ``either`` always leave some of it for every day.
+A law is never in the long level alone: ``cases`` and ``either`` always leave some cases for every day.
 """
 
 import os
@@ -29,7 +29,7 @@ _USUAL: Final = 40
 
 
 def examples(number: int) -> int:
-    """The examples of a law for which ``number`` would be right in the long level: fewer every day, never below 5."""
+    """The number of examples of a law: ``number`` in the long level, fewer every day, but at least 5."""
     return max(5, number * EXAMPLES // _USUAL)
 
 
@@ -46,7 +46,7 @@ def either(everyday: object, long: object) -> list[object]:
 
 
 def every_step(step: int) -> int:
-    """Which steps a test kills: each ``step``-th, or what ``REGISTRY_EVERY_STEP`` says; ``make kills`` kills all."""
+    """The interval of the steps at which a test kills: ``step``, or ``REGISTRY_EVERY_STEP``, as in ``make kills``."""
     return int(os.environ.get("REGISTRY_EVERY_STEP", step))
 
 
@@ -191,7 +191,7 @@ def _is_below(path: Path, root: Path) -> bool:
 
 
 def may_hold_quick_tests(path: Path, root: Path) -> bool:
-    """Whether ``-m quick`` has to look into a file or folder."""
+    """Whether ``-m quick`` has to collect a file or folder."""
     if path.is_dir():
         relative = path.relative_to(root).as_posix()
         return relative == "tests" or _is_below(path, root)

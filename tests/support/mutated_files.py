@@ -2,8 +2,8 @@
 
     PYTHONPATH=tests python tests/support/mutated_files.py FIRST COUNT FOLDER
 
-reads the files of COUNT seeds from FIRST on, and prints as JSON how often which error came. The number of the seed is
-in FOLDER/seed before its file is read, so that the caller knows which one ended the process.
+reads the files of COUNT seeds from FIRST on, and prints the number of each error as JSON. The seed is written to
+FOLDER/seed before its file is read, so that the caller knows which file ended the process.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Files of every kind that ``registry add`` takes, with a seeded change, and what becomes of them.
+"""Files of every kind that ``registry add`` accepts, with a seeded change, and the outcome of adding them.
 
     PYTHONPATH=tests python tests/support/mutated_sources.py FIRST COUNT FOLDER
 
-adds the sources of COUNT seeds from FIRST on, and prints as JSON how often which error came; ``mutated_files.main``
-runs it. Each is either planned, and one in ten published, or refused by an error that names a file of it and says what
-to do, with nothing published. Whatever writes to stderr, or takes longer than ``MOST_SECONDS``, is reported, too.
+adds the sources of COUNT seeds from FIRST on, and prints the number of each error as JSON; ``mutated_files.main`` runs
+it. Each source is either planned, and one in ten published, or refused without a publication, by an error that names
+one of its files and has a hint. A source that writes to stderr, or takes longer than ``MOST_SECONDS``, is reported as
+well.
 """
 
 from __future__ import annotations
@@ -286,7 +287,7 @@ def change_bytes(rng: random.Random, content: bytes) -> bytes:
 
 
 def add_source(seed: int, folder: Path) -> str:
-    """What becomes of the source of ``seed``: "planned", "published", or the code of the error."""
+    """The outcome of the source of ``seed``: "planned", "published", or the code of the error."""
     rng = random.Random(seed)
     name = rng.choice([*sources(), *SPECIAL, *SPECIAL])
     files = change_source(rng, name, folder)
@@ -374,7 +375,7 @@ if __name__ == "__main__":
     import resource
 
     resource.setrlimit(resource.RLIMIT_AS, (MOST_ADDRESSES, MOST_ADDRESSES))
-    logging.getLogger("registry").addHandler(logging.NullHandler())  # our own notes are no fault
+    logging.getLogger("registry").addHandler(logging.NullHandler())  # our own notes are not faults
     warnings.simplefilter("always")
     warnings.simplefilter("ignore", RegistryWarning)
     main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), add_source)

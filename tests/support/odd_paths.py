@@ -1,4 +1,4 @@
-"""Paths that no file can have, or that lead to something else than a file, for the laws about arguments."""
+"""Paths that no file can have, or that do not lead to a file, for the laws about arguments."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def make_others(folder: Path) -> None:
 
 @contextmanager
 def without_waiting(seconds: int = 60) -> Iterator[None]:
-    """Fail if the block waits for ever, as who reads from a pipe without a writer does."""
+    """Fail if the block waits forever, like a read from a pipe without a writer."""
 
     def stop(number: int, frame: object) -> None:
         raise AssertionError("it waits for ever")

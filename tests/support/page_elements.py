@@ -1,4 +1,4 @@
-"""What a browser would run or load of a page, and text that tries to make it do so."""
+"""Collects the elements of a page that a browser would run or load, and has text that tries to inject them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Walks the links of served pages from home, so that tests meet every page, also those that are added later."""
+"""Follows the links of served pages from home, so that tests cover every page, including pages that are added later."""
 
 from __future__ import annotations
 

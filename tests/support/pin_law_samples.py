@@ -1,4 +1,4 @@
-"""Dataset versions in memory, pinned in every way that there is, for laws of pin files."""
+"""Dataset versions in memory, pinned in every possible way, for laws of pin files."""
 
 from __future__ import annotations
 

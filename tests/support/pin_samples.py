@@ -1,4 +1,4 @@
-"""Pin files that agree with themselves, without any file or catalog behind them."""
+"""Consistent pin files without any file or catalog."""
 
 from __future__ import annotations
 

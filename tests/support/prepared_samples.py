@@ -55,7 +55,7 @@ def prepare(
     description: str = "Animals.",
     disable_shuffling: bool = False,
 ) -> Path:
-    """Write a version folder and give it back. Bytes among the examples are records as they are.
+    """Write a version folder and return it. Examples that are bytes are written as records unchanged.
 
     ``shards`` is their number in each split, or the lengths; then examples are taken one at a time.
     """

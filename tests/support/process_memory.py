@@ -1,4 +1,4 @@
-"""Keeps what every test of a process would compute again: compiled SQL statements and the entry points of packages.
+"""Caches values that every test of a process would compute again: compiled SQL statements and entry points.
 
 A program opens a catalog once, and SQLAlchemy compiles each statement once. A process of tests opens hundreds, and each
 engine would compile the same statements again; each look-up of a builder would read the metadata of all installed

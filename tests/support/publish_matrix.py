@@ -69,7 +69,7 @@ def run_with_fault(proxy: FaultProxy, work: Callable[[], object], case: Case | N
         signal.alarm(_MOST_SECONDS)
         if case is not None and case.fault == "silence":
             os.environ["REGISTRY_READ_TIMEOUT"] = _SILENT_SECONDS
-        warnings.simplefilter("ignore", LeftoverWarning)  # a store that fails cannot be tidied up
+        warnings.simplefilter("ignore", LeftoverWarning)  # nothing can be cleaned up in a failing store
         return work()
 
     proxy.reset()
@@ -128,7 +128,7 @@ class Matrix:
         elif first is not None and first.get("error") == "untyped":
             wrong.append(f"untyped: {first['message']}")
         elif case.fault == "corrupt" and first is not None and first.get("error") == "reserved":
-            pass  # the marker looked foreign: where ETags are no digests, nothing tells that a bit of it was flipped
+            pass  # the marker looked foreign: if ETags are not digests, a flipped bit in it is not detected
         elif first is not None and first.get("exit_code") not in (None, 1, 5, 75):
             wrong.append(f"exit code {first['exit_code']}: {first['message']}")
         if again is None or "error" in again:
@@ -140,7 +140,7 @@ class Matrix:
         return [f"{case}: {one}" for one in wrong]
 
     def act(self, url: str, data_dir: str) -> dict[str, Any]:
-        """What the cases interrupt, in a process of its own; the outcome."""
+        """Run the publication that the cases interrupt, in a separate process. Returns the outcome."""
         return publish(url, data_dir, str(self._folder))
 
     def _run(self, work: Callable[[], object], case: Case | None = None) -> Any:
@@ -191,7 +191,7 @@ def behind_proxy(scheme: str) -> Iterator[tuple[FaultProxy, str, Path]]:
 def report_on(
     num_requests: object, cases: Sequence[Case], problems: Callable[[Case], list[str]], seen: Counter[str]
 ) -> int:
-    """Try ``cases`` and print a report; 1 if anything is wrong."""
+    """Try ``cases`` and print a report. Returns 1 if any case fails."""
     faults: list[str] = []
     for number, case in enumerate(cases):
         faults += problems(case)

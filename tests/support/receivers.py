@@ -41,12 +41,12 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Receiver:
-    """What a receiver has got.
+    """A receiver of webhooks and its requests.
 
     Attributes:
         url: its URL.
         secret: verifies the messages that are accepted; None accepts all.
-        behaviour: what it answers.
+        behaviour: the way in which it answers.
         requests: the headers and the body of each request.
         accepted: the messages that it has answered with success, verified.
     """

@@ -80,7 +80,7 @@ def published(catalog: registry.Catalog, reference: str) -> Any:
 
 
 def look(job: Job, reference: str) -> dict[str, Any]:
-    """What is left of a version: the step of its removal, its files, and what the catalog says about it."""
+    """The remains of a version: the step of its removal, its files, and the facts in the catalog."""
     name, _, number = reference.partition(":")
     places = [open_store(job["data_dir"]).child(f"{name}/{number}"), open_store(f"{job['mirrors']}/{name}")]
     with connect(job) as catalog:
@@ -166,7 +166,7 @@ def kills(job: Job) -> list[Any]:
 
 
 def compete(job: Job, reference: str, chosen: str, seed: int) -> str:
-    """Do one thing to a version; gives what, and ``ok`` or the code of the error."""
+    """Do one action on a version. Returns the action, and ``ok`` or the code of the error."""
     name, own = reference.partition(":")[0], f"{job['folder']}/{seed}-{time.time_ns()}"
     try:
         with connect(job) as catalog:

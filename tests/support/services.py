@@ -46,8 +46,8 @@ class TestServer:
         Args:
             config: its settings.
             more_routes: makes routes of an extra.
-            issuers: with which people and programs sign in at ``url``.
-            wrap: puts something in front of the application, as a proxy is.
+            issuers: the issuers with which people and programs sign in at ``url``.
+            wrap: wraps the application, for example in a proxy.
         """
         import uvicorn
 
@@ -177,7 +177,10 @@ def cutting_proxy(target: str) -> Iterator[CuttingProxy]:
 
 @contextmanager
 def served(catalog: CatalogBackend, server: TestServer) -> Iterator[CatalogBackend]:
-    """A client of ``catalog``, which ``server`` answers for. Pages have four items, so that long lists have several."""
+    """A client of ``catalog``, which ``server`` serves.
+
+    Pages have four items, so that long lists have several pages.
+    """
     server.service.catalog = cast("SqlCatalog", catalog)
     with ServedCatalog(catalog, server.url) as client, pytest.MonkeyPatch.context() as patches:
         patches.setattr("registry.catalog.service.calls.MOST_ITEMS", 4)

@@ -1,4 +1,4 @@
-"""The same records as shard files of every format, for tests that hold them against each other."""
+"""The same records as shard files of every format, for tests that compare them."""
 
 from __future__ import annotations
 

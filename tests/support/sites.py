@@ -1,4 +1,4 @@
-"""Sites made from SQLite catalogs, and a web server for them that records requests and does what a test wants."""
+"""Sites made from SQLite catalogs, and a web server for them that records requests and can be controlled by tests."""
 
 from __future__ import annotations
 
@@ -118,15 +118,15 @@ def _without_wal(content: bytes) -> bytes:
 
 @dataclass
 class WebServer:
-    """What a server has and was asked for.
+    """The files and the requests of a server.
 
     Attributes:
         url: the URL of the server's root, with a slash.
         files: the files, by path.
         seen: path, status and headers of each request.
         redirects: where a path leads to.
-        login: the ``Authorization`` that it wants.
-        status: the status that it answers to everything.
+        login: the ``Authorization`` that it requires.
+        status: the status of all of its responses.
         has_tags: whether it sends ETags; it always sends ``Last-Modified``.
     """
 
