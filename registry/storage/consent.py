@@ -31,8 +31,16 @@ _METADATA: Final = frozenset({"168.63.129.16"})
 """Public-looking addresses of cloud metadata services; other metadata services are link-local or private."""
 
 _NOT_PUBLIC: Final = tuple(
-    map(ip_network, ("64:ff9b:1::/48", "100::/64", "fec0::/10", "192.0.0.0/24", "192.88.99.0/24"))
+    map(
+        ip_network,
+        (
+            *("192.0.0.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.175.48.0/24"),
+            *("64:ff9b:1::/48", "100::/64", "2620:4f:8000::/48", "3fff::/20", "5f00::/16", "fec0::/10"),
+        ),
+    )
 )
+"""What IANA's registries of special-purpose addresses have beside those that Python 3.11 knows."""
+
 _EMBEDDING: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("::/96"))
 """Networks whose last 32 bits are an IPv4 address, to which a gateway or the machine itself connects."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,13 +17,14 @@ from support.prepared_samples import animals, prepare
 
 import registry
 from registry import DatasetBuilder
-from registry.catalog import rights, schema
+from registry.catalog import CatalogBackend, open_catalog, rights, schema
 from registry.catalog.session import open_engine, reading
 from registry.catalog.tables import whole_metadata
 from registry.catalog.urls import parse_url
 from registry.cli.main import run
 from registry.errors import CatalogPermissionError, NotFoundError, RegistryError, UsageError
 from registry.features import FeaturesDict
+from registry.model import Role
 
 ROLES = {"reader": "r'e\"ader", "publisher": "Pub lisher", "curator": "curator;--5%s%%", "admin": "an_admin"}
 """Names that a server accepts, and that must be quoted."""
@@ -177,7 +179,7 @@ STATEMENTS = {
     "INSERT INTO access_token SELECT * FROM access_token WHERE false": "curator",
     "UPDATE access_token SET revoked_by = 'eve' WHERE false": "curator",
     "UPDATE access_token SET role = 'admin' WHERE false": "admin",
-    "DELETE FROM access_token WHERE false": "admin",
+    "DELETE FROM access_token WHERE false": "curator",  # expired ones of CI jobs
     "DELETE FROM refusal WHERE false": "curator",
     "DELETE FROM kept_answer WHERE false": "curator",
     "DELETE FROM webhook WHERE false": "curator",
@@ -384,3 +386,16 @@ def test_a_reader_learns_before_the_work_that_files_of_a_version_cannot_be_resto
             for name in list(folder.list()):
                 folder.remove(name)
     assert Restored.calls == before
+
+
+def test_a_service_with_the_level_curator_removes_expired_tokens_of_ci_jobs(owned: Owned) -> None:
+    def exchange(token_id: str, catalog: CatalogBackend) -> None:
+        day = timedelta(days=1)
+        issuer = "https://issuer.example"
+        catalog.access.create_token(token_id, token_id * 5 + "0000", "ci", Role.READER, expires_in=day, actor=issuer)
+
+    with open_catalog(owned.url(ROLES["curator"])) as catalog:
+        exchange("0" * 11 + "1", catalog)
+        owned.execute("postgres", "UPDATE access_token SET expires_at = now() - interval '1 year'")
+        exchange("0" * 11 + "2", catalog)
+        assert [token.id for token in catalog.access.tokens() if token.is_exchanged] == ["0" * 11 + "2"]

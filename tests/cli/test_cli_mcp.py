@@ -364,6 +364,17 @@ def test_passwords_are_in_no_answer() -> None:
     assert "hunter2" not in result.content[0].text
 
 
+def test_a_hard_link_in_an_allowed_folder_is_a_file_of_it(tmp_path: Path) -> None:
+    """No name of a file is the first one: only somebody who may write to the folder can have put it there."""
+    path, allowed = tmp_path / "catalog.db", tmp_path / "allowed"
+    allowed.mkdir()
+    (tmp_path / "prices.csv").write_text("price\n1\n", encoding="utf-8")
+    (allowed / "prices.csv").hardlink_to(tmp_path / "prices.csv")
+    calls = {"add": ("add", {"path": "prices.csv", "name": "prices", "dry_run": False})}
+    result = over_stdio(calling_each(calls), path, "--allow-publish", str(allowed))["add"]
+    assert result.structured_content["data"]["outcome"] == "published"
+
+
 def test_changes_take_a_folder_and_two_calls(tmp_path: Path) -> None:
     path, allowed, outside = tmp_path / "catalog.db", tmp_path / "allowed", tmp_path / "outside"
     for folder in (allowed / "links", outside):

@@ -366,9 +366,15 @@ def test_answers_of_an_issuer_are_limited(issuer: LocalIssuer, exchange: Any) ->
         fetch_json("http://127.0.0.1:1/keys", like="https://issuer.example")
 
 
-def test_an_issuer_that_sends_its_headers_byte_by_byte_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("scheme", "beginning"), [("http", b"HTTP/1.1 200 OK\r\n"), ("https", b"\x16\x03\x03\x40\x00\x02\x00\x3f\xfc")]
+)
+def test_an_issuer_that_sends_its_headers_or_its_handshake_byte_by_byte_is_left(
+    monkeypatch: pytest.MonkeyPatch, scheme: str, beginning: bytes
+) -> None:
     monkeypatch.setattr("registry.api.identity._FETCH_SECONDS", 0.5)
-    pieces = itertools.chain([b"HTTP/1.1 200 OK\r\n"], itertools.repeat(b"a"))
+    monkeypatch.setattr("registry.api.identity._SILENCE_SECONDS", 0.5)  # also of a whole handshake, which no timer cuts
+    pieces = itertools.chain([beginning], itertools.repeat(b"a"))
     ended = threading.Event()
 
     def drip(listener: socket.socket) -> None:
@@ -382,7 +388,7 @@ def test_an_issuer_that_sends_its_headers_byte_by_byte_is_left(monkeypatch: pyte
         thread = threading.Thread(target=drip, args=(listener,), daemon=True)
         thread.start()
         with pytest.raises(CatalogUnavailableError, match="the issuer does not answer"):
-            fetch_json(f"http://127.0.0.1:{listener.getsockname()[1]}/keys")
+            fetch_json(f"{scheme}://127.0.0.1:{listener.getsockname()[1]}/keys")
         thread.join(10)
         assert ended.is_set()  # its connection was closed
 

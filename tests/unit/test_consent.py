@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
+
 import pytest
 
 from registry.errors import FetchNotAllowedError, UsageError
@@ -141,6 +143,49 @@ def test_an_address_that_is_not_public_is_named_itself(
 def test_the_name_of_this_machine_does_not_allow_a_url_with_its_address() -> None:
     allowed = Allowed.of(hosts=["localhost"])
     assert (allowed.covers("http://localhost/x"), allowed.covers("http://127.0.0.1/x")) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        "0.0.0.0/8",
+        "10.0.0.0/8",
+        "100.64.0.0/10",
+        "127.0.0.0/8",
+        "169.254.0.0/16",
+        "172.16.0.0/12",
+        "192.0.0.0/24",
+        "192.0.2.0/24",
+        "192.31.196.0/24",
+        "192.52.193.0/24",
+        "192.88.99.0/24",
+        "192.168.0.0/16",
+        "192.175.48.0/24",
+        "198.18.0.0/15",
+        "198.51.100.0/24",
+        "203.0.113.0/24",
+        "224.0.0.0/4",
+        "240.0.0.0/4",
+        "255.255.255.255/32",
+        "::1/128",
+        "::/128",
+        "64:ff9b:1::/48",
+        "100::/64",
+        "2001::/23",
+        "2001:db8::/32",
+        "2620:4f:8000::/48",
+        "3fff::/20",
+        "5f00::/16",
+        "fc00::/7",
+        "fe80::/10",
+        "fec0::/10",
+        "ff00::/8",
+    ],
+)
+def test_special_purpose_addresses_of_iana_are_not_public(network: str) -> None:
+    special = ip_network(network)
+    assert not is_public(str(special[0]))
+    assert not is_public(str(special[-1]))
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "1.1.1.1", "2606:4700::1111"])
