@@ -18,7 +18,7 @@ RENAME: Final = "rename"
 
 
 @lru_cache(16)
-def is_named(name: str) -> sa.ColumnElement[bool]:
+def is_named(name: str | sa.BindParameter[str]) -> sa.ColumnElement[bool]:
     """The condition for the dataset that has this name, or had it before; over the columns of ``builder``."""
     present = builder.alias("present")
     ids = (

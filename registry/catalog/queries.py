@@ -10,6 +10,7 @@ import operator
 import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
+from functools import cache
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -43,13 +44,12 @@ from registry.catalog.selection import (
     choose_row,
     explain_dataset,
     explain_refusal,
+    find_version,
     in_page,
-    is_version,
     location_steps,
     meant_config,
     named_config,
     published_versions,
-    version_query,
 )
 from registry.catalog.session import SqlGroup, reading
 from registry.catalog.shards import SqlShards
@@ -370,7 +370,7 @@ def _read_size(row: Any) -> VersionSize:
 def load_version(connection: sa.Connection, name: str, config: str | None, version: Version) -> DatasetVersion | None:
     """See ``CatalogBackend.published``."""
     with stored_values():
-        row = connection.execute(version_query(Reference.exactly(name, config, version))).first()
+        row = find_version(connection, Reference.exactly(name, config, version)).first()
         if row is None or (row.config_name or None) != config:
             return None
         return read_version(row, load_splits(connection, row.id))
@@ -381,6 +381,12 @@ def load_splits(connection: sa.Connection, version_id: int) -> list[Split]:
 
     A split with up to ``_EAGER`` shards is loaded with its shard lengths; a larger one loads them when they are used.
     """
+    rows = connection.execute(_splits_of(), {"of_version": version_id})
+    return [_read_split(row, SqlShards(connection.engine)) for row in rows]
+
+
+@cache  # it takes longer to write this query than to run it
+def _splits_of() -> sa.Select[Any]:
     in_order = (
         sa.select(shard.c.num_examples)
         .where(shard.c.split_id == split.c.id)
@@ -389,10 +395,8 @@ def load_splits(connection: sa.Connection, version_id: int) -> list[Split]:
         .subquery("in_order")
     )
     lengths = sa.case((split.c.num_shards <= _EAGER, sa.select(json_agg(in_order.c.num_examples)).scalar_subquery()))
-    query = (
-        sa.select(split, lengths.label("lengths")).where(split.c.version_id == version_id).order_by(split.c.position)
-    )
-    return [_read_split(row, SqlShards(connection.engine)) for row in connection.execute(query)]
+    is_meant = split.c.version_id == sa.bindparam("of_version")
+    return sa.select(split, lengths.label("lengths")).where(is_meant).order_by(split.c.position)
 
 
 def list_versions(
@@ -519,8 +523,15 @@ def find_digest(connection: sa.Connection, name: str, config: str | None, versio
 
 def find_version_id(connection: sa.Connection, name: str, config: str | None, version: Version) -> int | None:
     """The row of a published version, in any state, or None."""
-    query = sa.select(dataset_version.c.id).select_from(published_versions()).where(is_version(name, config, version))
-    return connection.execute(query).scalar()
+    numbers = {"of_major": version.major, "of_minor": version.minor, "of_patch": version.patch}
+    return connection.execute(_version_id(), {"of_name": name, "of_config": config or "", **numbers}).scalar()
+
+
+@cache  # as above
+def _version_id() -> sa.Select[Any]:
+    is_meant = is_named(sa.bindparam("of_name")), builder_config.c.name == sa.bindparam("of_config")
+    numbers = (part == sa.bindparam(f"of_{part.name}") for part in NUMBER)
+    return sa.select(dataset_version.c.id).select_from(published_versions()).where(*is_meant, *numbers)
 
 
 def _read_split(row: sa.Row[*tuple[Any, ...]], shards: SqlShards) -> Split:

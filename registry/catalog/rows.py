@@ -123,7 +123,7 @@ def version_values(version: DatasetVersion) -> dict[str, Any]:
 
 
 def read_version(row: sa.Row[*tuple[Any, ...]], splits: Sequence[Split]) -> DatasetVersion:
-    """The dataset version of a row of ``selection.version_query``."""
+    """The dataset version of a row of ``selection.find_version``."""
     return DatasetVersion(
         name=row.builder_name,
         config=row.config_name or None,

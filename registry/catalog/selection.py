@@ -9,7 +9,7 @@ version of the config, and that choice is final.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -82,13 +82,13 @@ _MAX_DETAILS: Final = 100
 
 
 def choose_row(connection: sa.Connection, reference: Reference) -> tuple[Choice, Any]:
-    """Choose the version that ``reference`` names; returns the choice, and its row of ``version_query`` or None.
+    """Choose the version that ``reference`` names; returns the choice, and its row, see ``find_version``, or None.
 
     Raises:
         DatasetNotFoundError, ConfigNotFoundError: the dataset or the config does not exist.
     """
     with stored_values():
-        row = connection.execute(version_query(reference)).first()
+        row = find_version(connection, reference).first()
         if row is not None:
             candidate = read_candidate(row)
             aliases = {} if reference.alias is None else {reference.alias: candidate.version}
@@ -108,33 +108,40 @@ def choose_row(connection: sa.Connection, reference: Reference) -> tuple[Choice,
     if choice.version is None:
         return choice, None
     with stored_values():
-        return choice, connection.execute(version_query(standing.exactly(choice.version))).one()
+        return choice, find_version(connection, standing.exactly(choice.version)).one()
 
 
-def version_query(reference: Reference) -> sa.Select[Any]:
-    """The query for the one version that ``reference`` may name.
+def find_version(connection: sa.Connection, reference: Reference) -> sa.CursorResult[Any]:
+    """The row of the one version that ``reference`` may name.
 
     Its columns are those of ``dataset_version``, and ``builder_name``, ``config_name``, ``canonical_*``,
     ``names``, a JSON array, ``experiments``, a JSON object of the flags that the version overrides, and
     ``location_steps``, a JSON array of texts: the change of its locations, a blank, and the location.
     """
-    query = _all_versions()
-    is_meant = (is_named(reference.name), meant_config(reference.config))
-    if reference.alias is not None:
+    query = _version_query(reference.config is not None, reference.alias is not None, reference.request)
+    names = {"of_name": reference.name, "of_config": reference.config, "of_alias": reference.alias}
+    return connection.execute(query, names)
+
+
+@lru_cache(32)  # as below
+def _version_query(has_config: bool, has_alias: bool, request: VersionRequest | None) -> sa.Select[Any]:
+    query, config = _all_versions(), sa.bindparam("of_config", type_=sa.String) if has_config else None
+    is_meant = (is_named(sa.bindparam("of_name")), meant_config(config))
+    if has_alias:
         return query.join(
             alias, sa.and_(alias.c.config_id == builder_config.c.id, alias.c.version_id == dataset_version.c.id)
-        ).where(*is_meant, alias.c.name == reference.alias)
-    if reference.request is None:
+        ).where(*is_meant, alias.c.name == sa.bindparam("of_alias"))
+    if request is None:
         return query.where(*is_meant, dataset_version.c.id == builder_config.c.canonical_version_id)
     # Subqueries for the config and the version, because each is one row. With a join, both databases would first
     # collect every version that the request allows, and then sort them.
     config_id = sa.select(builder_config.c.id).join_from(builder_config, builder).where(*is_meant).correlate(None)
     chosen = (
         sa.select(dataset_version.c.id)
-        .where(dataset_version.c.config_id == config_id.scalar_subquery(), request_condition(reference.request))
+        .where(dataset_version.c.config_id == config_id.scalar_subquery(), request_condition(request))
         .correlate(None)
     )
-    if reference.request.exact is None:
+    if request.exact is None:
         chosen = chosen.where(sa.text(READABLE))
     chosen = chosen.order_by(*(part.desc() for part in NUMBER)).limit(1)
     return query.where(dataset_version.c.id == chosen.scalar_subquery())
@@ -186,7 +193,7 @@ def read_candidate(row: Any) -> Candidate:
     )
 
 
-def meant_config(config: str | None) -> sa.ColumnElement[bool]:
+def meant_config(config: str | sa.BindParameter[str] | None) -> sa.ColumnElement[bool]:
     """The condition for the config that a reference means; None means the default config."""
     return builder_config.c.is_default if config is None else builder_config.c.name == config
 
