@@ -412,11 +412,8 @@ class _Parser:
         if isinstance(right, _Column) and (left.kind, left.meaning) != (right.kind, right.meaning):
             others = " with other names" if left.kind == "class" else " in another unit or time zone"
             other = f"{_named(right)}{others if left.kind == right.kind else ''}"
-            self._refuse(
-                f"{left.path!r} is {_named(left)}, and {right.path!r} is {other}",
-                place,
-                "Compare each with a value, or ask in SQL: dataset.sql(...), registry sql.",
-            )
+            hint = "Compare each with a value, or ask in SQL: dataset.sql(...), registry sql."
+            self._refuse(f"{left.path!r} is {_named(left)}, and {right.path!r} is {other}", place, hint)
         return lambda source: source.compare(left, sign, value)
 
     def _items(self, column: _Column) -> tuple[Any, ...]:
