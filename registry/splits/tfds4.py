@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+from registry.errors import spell
 from registry.splits.layout import Extent, counted
 from registry.splits.terms import ALL, BoundReason, EvenPart, SplitSlice, print_bound, print_exact
 
@@ -102,7 +103,7 @@ def _bounds(part: SplitSlice, extent: Extent) -> tuple[float, float]:
         raise extent.refuse(
             part,
             f"{part}: TFDS has no slices of 'all'",
-            hint="Resolve it with slicing='documented', or slice every split by its name.",
+            hint=f"Resolve it with {spell('slicing', 'documented')}, or slice every split by its name.",
         )
     first, last = _requested(part, extent)
     num_examples = extent.num_examples

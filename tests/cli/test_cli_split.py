@@ -154,3 +154,9 @@ def test_a_column_named_content_has_a_spelling_of_its_own(cli: Cli, workspace: P
     ran = cli("split", "check", "texts", "train", "test", "--by", "/content")
     assert ran.code == 5
     assert "disjoint by /content: no\n" in ran.out
+
+
+def test_the_hint_for_a_slice_of_all_names_the_option(digits: Cli) -> None:
+    ran = digits("resolve", "digits", "all[:50%]", "--slicing", "tfds-4")
+    assert ran.code != 0
+    assert "hint: Resolve it with --slicing documented, or slice every split by its name.\n" in ran.err
