@@ -77,11 +77,13 @@ def find_at(connection: sa.Connection, reference: Reference, moment: datetime) -
     if version.state is VersionState.DROPPED:
         why = f": {version.state_message}" if version.state_message else ""
         when = describe_moment(moment)
-        gave = (
-            f"{exactly} was there at {when}, and" if reference.exact else f"{reference} gave {exactly} at {when}, which"
+        start = (
+            f"{exactly} existed at {when}, but"
+            if reference.exact
+            else f"{reference} resolved to {exactly} at {when}, but that version"
         )
         raise VersionWithdrawnError(
-            f"{gave} was dropped since{why}",
+            f"{start} has been dropped since{why}",
             hint=f"List the remaining versions: registry versions {standing.dataset}",
         )
     now = Candidate(

@@ -47,4 +47,4 @@ def shown(value: object) -> str:
     try:
         return f"{value!r:.60}"
     except ValueError:  # Python refuses to print numbers with thousands of digits
-        return "a number with very many digits"
+        return "a very long number"

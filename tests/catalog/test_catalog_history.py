@@ -108,7 +108,7 @@ def past_look_up(catalog: CatalogBackend, wanted: Reference, moment: datetime) -
     try:
         return catalog.find_at(wanted, moment).version.reference
     except VersionWithdrawnError as error:
-        return "dropped since" if "was dropped since" in str(error) else None
+        return "dropped since" if "has been dropped since" in str(error) else None
     except NotFoundError:
         return None
 
@@ -197,12 +197,12 @@ def test_what_is_dropped_since_is_refused(told: tuple[CatalogBackend, list[datet
     when = f"{moments[3]:%Y-%m-%d %H:%M:%S.%f} UTC"
 
     for text, gave in (
-        ("mnist", f"mnist resolved to mnist:2.0.0 at {when}, which"),
-        ("mnist:2.0.0", f"mnist:2.0.0 was there at {when}, and"),
+        ("mnist", f"mnist resolved to mnist:2.0.0 at {when}, but that version"),
+        ("mnist:2.0.0", f"mnist:2.0.0 existed at {when}, but"),
     ):
         with pytest.raises(VersionWithdrawnError) as caught:
             catalog.find_at(Reference.parse(text), moments[3])
-        assert str(caught.value) == f"{gave} was dropped since: its licence ended"
+        assert str(caught.value) == f"{gave} has been dropped since: its licence ended"
         assert caught.value.hint == "List the remaining versions: registry versions mnist"
 
 

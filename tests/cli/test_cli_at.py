@@ -59,7 +59,8 @@ def test_what_cannot_be_answered_says_why(numbers: Cli, then: str) -> None:
     dropped = numbers("resolve", "words:2.*", "train", "--at", then)
     assert (dropped.code, dropped.err) == (
         6,
-        f"error: words:2.*.* resolved to words/de:2.0.0 at {when(then)}, which was dropped since: gone\n"
+        f"error: words:2.*.* resolved to words/de:2.0.0 at {when(then)}, "
+        "but that version has been dropped since: gone\n"
         "hint: List the remaining versions: registry versions words/de\n",
     )
     early = numbers("show", "numbers", "--at", "2001-01-01")

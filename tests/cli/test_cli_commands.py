@@ -28,7 +28,7 @@ def test_quickstart_shows_plan_and_digits_and_can_run_again(cli: Cli) -> None:
     assert "label " in first.out
     second = cli("quickstart")
     assert second.code == 0
-    assert "found, published before: digits:1.0.0" in second.out
+    assert "already published: digits:1.0.0" in second.out
 
 
 def test_read_prints_one_json_object_a_line(digits: Cli) -> None:
@@ -88,7 +88,7 @@ def test_publish_a_folder_into_another_catalog(digits: Cli, workspace: Path, mon
     ran = digits("publish", str(folder))
     assert ran.code == 0
     assert ran.out.startswith("published digits:1.0.0")
-    assert digits("publish", str(folder)).out.startswith("digits:1.0.0 is published already")
+    assert digits("publish", str(folder)).out.startswith("digits:1.0.0 is already published")
     assert digits("verify", "digits", "--deep").code == 0
 
 

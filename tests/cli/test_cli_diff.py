@@ -83,7 +83,7 @@ def test_a_larger_number_than_needed_is_noted(published: Cli, workspace: Path) -
     assert ran.out.splitlines()[1] == "proved: the same content as animals:1.0.0: 1.0.1 would be enough"
     other = prepare(workspace / "third", "3.0.5", {"train": animals(3000), "test": animals(5)}, shards=2)
     assert published("publish", str(other), "--format", "json").json()["data"]["proof"] == (
-        "the same records and features as animals:3.0.0: 3.0.1 would do"
+        "the same records and features as animals:3.0.0: 3.0.1 would be enough"
     )
 
 

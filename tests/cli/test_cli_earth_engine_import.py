@@ -83,7 +83,7 @@ def test_an_export_is_imported_and_read(cli: Cli, folder: Path) -> None:
     assert again.splitlines()[-2].startswith("area:1.0.0 is already published (sha256:")
     assert again.splitlines()[-1] == "canonical: area:1.0.0, as before"
     assert (
-        "a version of this number is published already" in cli("import", "earth-engine", str(folder), "--dry-run").out
+        "a version of this number is already published" in cli("import", "earth-engine", str(folder), "--dry-run").out
     )
 
 

@@ -22,7 +22,7 @@ def ruled(cli: Cli, tmp_path: Path) -> Cli:
         cli("publish", str(prepare(tmp_path / number, number, shards=shards)), "--no-promote")
     cli("promote", "animals:1.0.0")
     assert cli("config", "protect", "animals", "--two-persons").out == (
-        "animals is protected: only 'registry promote' moves its canonical version\n"
+        "animals is protected: only 'registry promote' changes its canonical version\n"
         "Promotions need the approval of another person: see registry proposal list\n"
     )
     return cli

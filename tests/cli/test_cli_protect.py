@@ -42,7 +42,7 @@ def test_the_last_line_of_a_publication_says_what_became_canonical(cli: Cli, fol
 def test_a_protected_dataset_is_promoted_by_promote_alone(cli: Cli, folders: dict[str, str]) -> None:
     last_line(cli, folders["1.0.0"])
     protected = cli("config", "protect", "animals")
-    assert protected.out == "animals is protected: only 'registry promote' moves its canonical version\n"
+    assert protected.out == "animals is protected: only 'registry promote' changes its canonical version\n"
     assert cli("config", "protect", "animals").out == "animals is protected already\n"
 
     refused = cli("publish", folders["2.0.0"], "--promote")
@@ -69,7 +69,7 @@ def test_a_protected_dataset_is_promoted_by_promote_alone(cli: Cli, folders: dic
 
 def test_a_protected_catalog_says_so_and_a_dry_run_changes_nothing(cli: Cli, folders: dict[str, str]) -> None:
     dry = cli("config", "protect", "--dry-run")
-    assert dry.out == "the whole catalog would be protected: only 'registry promote' moves a canonical version\n"
+    assert dry.out == "the whole catalog would be protected: only 'registry promote' changes a canonical version\n"
     assert cli("config", "protect", "--format", "json").json()["data"] == {
         "dataset": None,
         "is_change": True,

@@ -147,7 +147,7 @@ def test_an_empty_path_of_a_key_is_refused() -> None:
             load("")
         assert (caught.value.message, caught.value.hint) == (
             "the path of the key file is empty",
-            "Name the file of a key.",
+            "Name a key file.",
         )
 
 
