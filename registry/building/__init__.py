@@ -1,4 +1,4 @@
-"""Defines what dataset authors write, and builds it: shards that are the same on every run and machine.
+"""Defines the builder classes that dataset authors write, and builds shards that are the same on every run and machine.
 
     class Squares(DatasetBuilder):              builder.py        what the author writes
         ...                                     discovery.py      finds it

@@ -1,4 +1,4 @@
-"""Finds and shows the author's own code in errors: file and line, the author's part of a traceback, what to change.
+"""Locates the author's own code for errors: file and line, the author's part of a traceback, and lines to change.
 
 Called by ``builder``, ``discovery`` and ``generation`` when a builder class is wrong or its code raises. This module
 reads source text; it does not run the author's code.
@@ -32,7 +32,7 @@ _TFDS_LINES: Final = {
 }
 
 _PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
-_BUILDERS = _PACKAGE + "builders" + os.sep  # datasets that come with the registry: written by authors
+_BUILDERS = _PACKAGE + "builders" + os.sep  # datasets that come with the registry count as author code
 _IMPORTLIB = str(Path(importlib.__file__).parent) + os.sep
 
 
@@ -47,7 +47,7 @@ class CodeLine(NamedTuple):
 
 
 def defining_place() -> CodeLine:
-    """Where the class is defined whose ``__init_subclass__`` calls this: the nearest frame of an author's code."""
+    """Return the place of the class whose ``__init_subclass__`` calls this: the nearest frame of author code."""
     frame = sys._getframe(2)
     while frame.f_back is not None and (
         frame.f_code.co_name == "__init_subclass__" or _is_abc(frame.f_code.co_filename)
@@ -76,7 +76,7 @@ def function_place(function: object) -> CodeLine | None:
 
 
 def add_place(error: RegistryError, place: CodeLine | None) -> None:
-    """Append ``place`` to the message of ``error``, unless it names a place already."""
+    """Append ``place`` to the message of ``error``, unless the message already names a place."""
     if place is not None and not error.details.get("where"):
         error.message = f"{error.message} ({place})"
         error.args = (error.message,)
@@ -109,13 +109,13 @@ def author_error(
 
 
 def text_of(error: BaseException) -> str:
-    """Class and message of an exception, also if its ``__str__`` fails.
+    """Return the class and message of an exception, even if its ``__str__`` fails.
 
     >>> text_of(ValueError("no more"))
     'ValueError: no more'
     """
     try:
-        text = str(error.msg) if isinstance(error, SyntaxError) else str(error)  # str() repeats file and line
+        text = str(error.msg) if isinstance(error, SyntaxError) else str(error)  # str() would repeat file and line
     except Exception:  # noqa: BLE001 - author code
         text = "its message cannot be shown"
     kind = type(error).__name__
@@ -225,7 +225,7 @@ def _error_place(error: BaseException) -> CodeLine | None:
     if isinstance(error, SyntaxError) and error.filename is not None and Path(error.filename).is_file():
         return CodeLine(error.filename, error.lineno or 1)
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_ours(frame.filename)]
-    # The file that the registry called, and the last line in it. Later frames are those of the libraries that it uses.
+    # The file that the registry called, and its last line. Later frames belong to libraries.
     places = [CodeLine(frame.filename, frame.lineno or 1) for frame in frames if frame.filename == frames[0].filename]
     return places[-1] if places else None
 

@@ -61,7 +61,8 @@ class StagedBuild:
         shards: the written shards of each split: sizes in bytes, numbers of examples, and sha256.
         folded: what the folds of a publication computed, if they ran while all splits were written.
         store: the data folder.
-        runs: what a cluster wrote for this build. It is removed with the staged folder, unless an error ends the block.
+        runs: the files of a cluster for this build. They are removed with the staged folder, unless an error ends the
+            block.
     """
 
     staged: StagedFolder
@@ -76,7 +77,7 @@ class StagedBuild:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         keep_or_give_up(self.staged, error)
-        if kind is None:  # else the next build goes on from the runs
+        if kind is None:  # otherwise the next build continues from the runs
             self.runs.remove()
             forget_finished(self.store, self.staged.final)
 
@@ -141,7 +142,7 @@ def build_dataset(
             processes, num_bytes=None, is_divided=is_pieced, reads=(store.url,) if is_pieced else ()
         ) as engine:
             for name, examples in splits.items():
-                fold = SplitFold(features, publication_kinds())  # one at a time: its states take memory
+                fold = SplitFold(features, publication_kinds())  # one split at a time, because its states take memory
                 with InputLabels() as labels, witness:
                     job = _SplitJob(
                         builder=builder,
@@ -182,7 +183,7 @@ def _may_open_files(features: FeaturesDict) -> bool:
 def _finished_build(
     builder: DatasetBuilder, features: FeaturesDict, finished: Finished, store: Store, runs: RunFolder
 ) -> StagedBuild:
-    """The build whose shards an earlier run has written. The folds run over the shards."""
+    """Return the build whose shards an earlier run has written. The folds run over these shards."""
     prepared = _describe(builder, features, [split for split, _ in finished.made])
     finished.describe(prepared)
     return StagedBuild(
@@ -211,7 +212,7 @@ def _describe(builder: DatasetBuilder, features: FeaturesDict, splits: Sequence[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SplitJob:
-    """Everything needed to build one split."""
+    """The inputs and options for building a split."""
 
     builder: DatasetBuilder
     codec: Codec
@@ -254,14 +255,17 @@ class _SplitJob:
             )
 
     def _run_on_cluster(self, examples: Pieces) -> tuple[Split, tuple[Shard, ...]]:
-        """Build the split where other machines read the runs and write the shards; records never come here."""
+        """Build the split on a cluster, whose machines read the runs and write the shards.
+
+        Records never pass through here.
+        """
         self.runs.open()
         place = self.runs.of_split(self.split, examples.generate)
         made = list(self._generate_pieces(examples, runs=place))
         runs = [result.run for result in made]
         keys = [result.keys for result in made if result.keys is not None]
         check_keys(self.engine, keys, split=self.split, budget_bytes=self._task_budget_bytes, progress=self.progress)
-        # A staged folder in a data directory is on the disk that all share. One in TMPDIR is not.
+        # A staged folder in a data directory is on the shared disk, but a folder in TMPDIR is not.
         is_shared = self.runs.is_local
         store = self.staged.store if is_shared else self.runs.shards
         split = plan_split(
@@ -299,7 +303,7 @@ class _SplitJob:
 
     @property
     def _folder(self) -> Path | None:
-        """Where temporary files are: on the disk that takes the result, which this machine has."""
+        """Return the folder for temporary files, on the local disk that receives the result."""
         return self.staged.store.local_root
 
     @property
@@ -309,7 +313,7 @@ class _SplitJob:
 
     @property
     def _task_budget_bytes(self) -> int:
-        """Memory for sorting in each task of a cluster: a share of what the engine gives it, if that was set."""
+        """Memory for sorting in each task of a cluster: a share of the memory of a task, if it was set."""
         memory = self.engine.memory_of_piece
         if memory is None:
             return self.budget_bytes
@@ -328,7 +332,7 @@ class _SplitJob:
                 pass  # raises DuplicateKeyError if a key is used twice
 
     def _generate(self, examples: Examples, unsorted_keys: ExternalSorter) -> Iterator[KeyedFrames | MadeRun]:
-        """The records: in blocks while this process generates and encodes them, in runs as soon as workers do."""
+        """Yield records in blocks while this process generates and encodes them, then in runs once workers do."""
         is_shared = CAN_SHARE_FILES and self.engine.shares_files
         if isinstance(examples, Pieces):
             yield from self._generate_pieces(examples, runs=None)
@@ -375,13 +379,13 @@ class _SplitJob:
 
 
 def _refuse_other_code(builder: DatasetBuilder) -> None:
-    """Refuse a version that only older code can prepare."""
+    """Refuse a version that only an older release of the code can prepare."""
     code = builder.version.version_to_prepare
     if code is None:
         return
     others = [str(version) for version in builder.versions(builder.config_name) if version.version_to_prepare is None]
     raise BuildError(
-        f"{builder.reference} cannot be prepared by this code; the last code that can is {code}",
+        f"{builder.reference} cannot be prepared by this code; the last version of the code that can is {code}",
         hint=f"Prepare it with that code, then publish the folder: registry publish FOLDER --version-to-prepare {code}"
         + (f"\nThis code can build: {', '.join(others)}." if others else ""),
         details={"reference": str(builder.reference), "version_to_prepare": code, "buildable": others},

@@ -1,4 +1,4 @@
-"""Digests the code that makes the records of a builder, so that no build uses runs of other code.
+"""Digests the code that makes the records of a builder, so that no build uses runs of different code.
 
     classes and functions --> their packages or modules --> what these import --> sha256 of files, versions of packages
 
@@ -33,8 +33,8 @@ _MOST_SOURCES: Final = 10_000
 _OURS: Final = "registry"
 INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 
-# import := "from" ["."...] [name] "import" ("(" names ")" | names) | "import" names
-# It also matches such lines in texts. They name nothing, or one file more.
+# import := "from" ["."...] [name] "import" ("(" names ")" | names) | "import" names It also matches such lines in
+# texts, which name no file, or an additional file.
 _IMPORT: Final = re.compile(
     r"(?:^|[:;])[ \t]*(?:from[ \t]*(?P<base>[.\w]+)[ \t]+import\b[ \t]*(?P<names>\([^)]*\)|[^\n;]*)"
     r"|import[ \t]+(?P<modules>[^\n;]*))",
@@ -53,7 +53,7 @@ class _CodeFile(NamedTuple):
 
 
 class _ModuleFile(NamedTuple):
-    """Where a module is: its file, or the first file of the outermost package around it."""
+    """The place of a module: its file, or the first file of the outermost package around it."""
 
     name: str
     path: Path
@@ -61,7 +61,7 @@ class _ModuleFile(NamedTuple):
 
 
 def encoder_versions() -> dict[str, str | None]:
-    """The versions of what decides the bytes of encoded records, besides this package."""
+    """Return the versions of other packages that determine the bytes of encoded records."""
     versions: dict[str, str | None] = {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "zlib": zlib.ZLIB_RUNTIME_VERSION,
@@ -75,7 +75,7 @@ def encoder_versions() -> dict[str, str | None]:
 
 
 class CodeReader:
-    """Digests code. It reads a file once: use another one after files may have changed."""
+    """Digests code. It reads each file only once, so use a new instance after files may have changed."""
 
     def __init__(self, *, asks_versions: bool = True) -> None:
         """``asks_versions``: installed packages count by their versions, whose look-up takes some time.
@@ -160,7 +160,7 @@ class CodeReader:
         if path not in self._sources:
             try:
                 content = path.read_bytes()
-            except OSError:  # a broken link, or a file that this user cannot read, so it does not run
+            except OSError:  # a broken link or an unreadable file cannot be imported either
                 content = b""
             is_followed = path.suffix == ".py" and name.partition(".")[0] != _OURS
             imports = tuple(sorted(set(_imports(name, content)))) if is_followed else ()
@@ -173,7 +173,8 @@ class CodeReader:
     def environment(self) -> dict[str, str]:
         """The environment variables whose names are in the code that was read, without those of the registry."""
         names = {name for source in self._sources.values() for name in source.variables}
-        names = {name for name in names if not name.startswith("REGISTRY_")}  # they say where, not what
+        # They determine where files are, not their content
+        names = {name for name in names if not name.startswith("REGISTRY_")}
         return {name: os.environ[name] for name in sorted(names) if name in os.environ}
 
     def _place_of_imported(self, name: str, folder: Path) -> _ModuleFile | None:
@@ -234,13 +235,13 @@ def _place_of_imported(name: str, folder: Path) -> _ModuleFile | None:
             is_package = spec.submodule_search_locations is not None
             return _ModuleFile(".".join(parts[:count]), Path(spec.origin), is_package)
         if spec.submodule_search_locations is None or count == len(parts):
-            return None  # built in; or a namespace, which has no code
+            return None  # it is built in, or a namespace package, which has no code
         spec = PathFinder.find_spec(".".join(parts[: count + 1]), spec.submodule_search_locations)
     return None
 
 
 def _find_top(name: str, folder: Path) -> ModuleSpec | None:
-    with suppress(ImportError, ValueError, AttributeError):  # a module that was made without a spec
+    with suppress(ImportError, ValueError, AttributeError):  # the module was made without a spec
         spec = find_spec(name)
         if spec is not None:
             return spec

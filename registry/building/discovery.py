@@ -221,7 +221,7 @@ def _not_loaded(subject: str, error: BaseException, code: str) -> BuildError:
     module, _, name = code.partition(":")
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     if missing is not None and missing.partition(".")[0] in ("tensorflow_datasets", "tfds"):
-        spec = find_spec(module)  # its parents could be imported: the error is that of the module itself
+        spec = find_spec(module)  # its parents can be imported, so the module itself raised the error
         advice = tfds_module_error(spec.origin, name) if spec is not None and spec.origin is not None else None
         if advice is not None:
             return advice

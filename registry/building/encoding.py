@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 _CHUNK_EXAMPLES: Final = 512
 _CHUNK_BYTES: Final = 2**20
 _CHUNK_SECONDS: Final = 0.1
-_VALUE_BYTES: Final = 32  # of a number or another small value
+_VALUE_BYTES: Final = 32  # the size of a number or another small value
 
 _FIXED: Final = frozenset(
     {type(None), bool, int, float, complex, *(set(np.sctypeDict.values()) - {np.void, np.object_})}
 )
-"""Types of values that nobody can change."""
+"""The types of immutable values."""
 
 _TEXTS: Final = frozenset({str, bytes})
 _PLAIN: Final = _FIXED | _TEXTS | {np.ndarray}
@@ -77,7 +77,7 @@ class ChunkEncoder:
         ours = error if isinstance(error, RegistryError) else None
         problem = ours.message if ours else f"encoding failed: {text_of(error)}"
         kind = FeatureError if isinstance(error, FeatureError) else BuildError
-        traced = {} if ours else {"traceback": author_traceback(error)}  # of a feature class of the author's
+        traced = {} if ours else {"traceback": author_traceback(error)}  # an error of the author's feature class
         return kind(
             f"{self.where}, example with key {label}: {problem}",
             hint=ours.hint if ours else None,
@@ -167,7 +167,7 @@ class Drawing:
             examples: receives the examples.
             source: pairs of key and example.
             keyer: makes the error for an item that is not a pair.
-            here: whether the chunk is encoded by this thread before this method is called again.
+            here: whether this thread encodes the chunk before this method is called again.
 
         Raises:
             BuildError: an item is not a pair; the items before it were added.
@@ -185,7 +185,7 @@ class Drawing:
             num_bytes += abs(size)
             if len(keys) >= most or num_bytes >= _CHUNK_BYTES:
                 return False
-            if size < 0 and here:  # the author may change it before the next example is drawn
+            if size < 0 and here:  # the author may change the example before the next one is drawn
                 return False
             now = clock()
             end = end or now + _CHUNK_SECONDS

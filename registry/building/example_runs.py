@@ -1,9 +1,9 @@
-"""Lets worker processes write sorted runs, so that encoded records are not sent back.
+"""Lets worker processes write sorted runs, so that encoded records need not be sent back.
 
     examples -> chunks in a spool file -> a worker encodes and sorts them -> a run -> the sorter of the split
 
 The process that runs the generator only collects examples and writes them to files; messages contain paths. All files
-are made by this process and have no names: workers open them below ``/proc``. So nothing is left behind if a process is
+are made by this process and have no names: workers open them below ``/proc``. So no file remains if a process is
 killed. ``build`` calls it if an engine uses workers; ``encoding`` makes the chunks.
 """
 
@@ -168,7 +168,7 @@ class _RunSize:
 
     def is_full(self, num_records: int, num_bytes: int) -> bool:
         """Whether a run has enough examples; ``num_bytes`` is their size in the spool file."""
-        if not self._num_records:  # one chunk, to learn soon
+        if not self._num_records:  # a single chunk, to measure the size of records soon
             return True
         part = num_records / self._num_records
         held_bytes = part * self._num_bytes + _RECORD_BYTES * num_records

@@ -4,9 +4,9 @@
                                                -> the catalog or the store was away, or the process was killed:
                                                   the folder stays, and the same build takes it over
 
-The record names what the shards were made from: a key of the code, the options and the version, and stamps of the files
-that were read. A build takes shards over only if all of that is the same and each shard has its sha256. Otherwise it
-removes the folder, and makes the records anew. `registry gc` removes folders that nobody takes over.
+The record names the origin of the shards: a key of the code, the options and the version, and stamps of the files that
+were read. A build takes over shards only if all of these are the same and each shard matches its sha256. Otherwise it
+removes the folder and makes the records again. `registry gc` removes folders that no build takes over.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Finished:
     Attributes:
         staged: the folder, which belongs to this process.
         made: each split and its shards, in order.
-        more: what ``record_finished`` was given.
+        more: the values that were passed to ``record_finished``.
     """
 
     staged: StagedFolder
@@ -114,7 +114,7 @@ def find_finished(store: Store, final: str, *, key: str, is_numbered: bool = Tru
         if record is None or record["key"] != _key_at(key, store, final):
             continue
         if not are_unchanged(record["inputs"]):
-            continue  # the next record, or a publication, removes them
+            continue  # the next record, or a publication, removes such folders
         staged = _take_over(store, final, name, folder, is_numbered=is_numbered)
         if staged is None:
             continue
@@ -123,15 +123,15 @@ def find_finished(store: Store, final: str, *, key: str, is_numbered: bool = Tru
             if all(_is_whole(staged.store, split, shards) for split, shards in result):
                 return Finished(staged=staged, made=result, more=record["more"])
         except (StorageError, RegistryError, KeyError, TypeError, ValueError):
-            pass  # damaged: the records are made anew
+            pass  # the folder is damaged, so the records are made again
         staged.give_up()
     return None
 
 
 def keep_or_give_up(staged: StagedFolder, error: BaseException | None) -> None:
-    """At the end of a publication: keep finished shards if the same command may publish them later, else discard them.
+    """Keep finished shards at the end of a publication if the same command may publish them later, else discard them.
 
-    An error that the shards themselves cause would come again. The hint of another error names their folder.
+    An error that the shards cause would recur. The hint of any other error names their folder.
     """
     is_kept = (
         isinstance(error, CatalogError | StorageUnavailableError)
@@ -141,7 +141,7 @@ def keep_or_give_up(staged: StagedFolder, error: BaseException | None) -> None:
         staged.give_up()
         return
     place = staged.keep()
-    text = f"The finished shards stay in {place}: the same command publishes them, without making the records again."
+    text = f"The finished shards stay in {place}: the same command will publish them without making the records again."
     if isinstance(error, RegistryError):
         error.rephrase(hint=text if error.hint is None else f"{error.hint}\n{text}")
     else:
@@ -182,7 +182,10 @@ def _remove_left(store: Store, final: str) -> None:
 
 
 def key_of_values(values: Sequence[Any]) -> str | None:
-    """A digest of values that decide the content of shards, and of what encodes them; None if they have none."""
+    """Digest the values that determine the content of shards, and the versions of encoders.
+
+    Returns None if impossible.
+    """
     try:
         pickled = pickle_with_names(values)
     except Exception:  # noqa: BLE001 (a value cannot be pickled)
@@ -228,11 +231,11 @@ def is_left(folder: Store) -> bool:
 def _take_over(
     store: Store, final: str, name: str, folder: LocalStore, *, is_numbered: bool = True
 ) -> StagedFolder | None:
-    """The folder, which belongs to this process from now on; None if another process was faster."""
+    """Take over the folder for this process. Returns it, or None if another process was faster."""
     if isinstance(store, LocalStore) and not is_own_staged(name.rpartition("/")[2]):
         if is_numbered:
             return PlacedFolder(store, final=final)
-        # It may get another number, so it is copied: another catalog may know the folder.
+        # The version may get another number, so the folder is copied: another catalog may know it.
         staged = store.stage(final)
         for file in folder.list():
             staged.take(folder, file)
@@ -250,14 +253,14 @@ def _take_over(
 
 
 def _remove_unfinished(folder: LocalStore) -> None:
-    """Remove what a killed process was writing into the folder: it becomes the published one by a rename."""
+    """Remove unfinished files of a killed process from the folder, because a rename will publish it."""
     for entry in list(folder.scan()):
         if not entry.is_folder and is_unfinished(entry.name.rpartition("/")[2]):
             folder.remove(entry.name)
 
 
 def _own(folder: Store, catalog: str | None) -> None:
-    """Write the name of this process into a folder, so that no other one takes it over."""
+    """Write the name of this process into a folder, so that no other process takes it over."""
     folder.write_bytes(OWNER_FILE, owner_text(catalog), overwrite=True)
 
 
@@ -270,7 +273,7 @@ def _is_whole(folder: Store, split: Split, shards: Sequence[Shard]) -> bool:
 
 
 def _read(folder: Store) -> dict[str, Any] | None:
-    """The record in a folder; None if it is damaged, or of another release."""
+    """Read the record in a folder. Returns None if it is damaged, or from another release."""
     try:
         content = folder.read_bytes(FINISHED_FILE, limit=_MOST_RECORD_BYTES)
         if hashlib.sha256(content[_SHA256_DIGITS:]).hexdigest().encode() != content[:_SHA256_DIGITS]:

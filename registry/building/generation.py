@@ -118,7 +118,7 @@ def call_splits(builder: DatasetBuilder) -> dict[str, Examples]:
 
 
 def examples_place(builder: DatasetBuilder, examples: Examples) -> CodeLine | None:
-    """Where the examples of a split are made: the generator or function, else the method ``splits``."""
+    """Return the place at which the examples of a split are made: the generator or function, else ``splits``."""
     generate = examples.generate if isinstance(examples, Pieces) else examples
     return function_place(generate) or function_place(type(builder).splits)
 
@@ -129,7 +129,7 @@ def run_generator(split: str, examples: Generated, *, where: str = "") -> Genera
     Args:
         split: the name of the split.
         examples: the generator, or a function that returns one.
-        where: what errors name. By default, the split.
+        where: the subject of errors; by default, the split.
 
     Raises:
         BuildError: author code failed; names the last key, and the author's file and line.
@@ -155,7 +155,7 @@ def run_generator(split: str, examples: Generated, *, where: str = "") -> Genera
         add_place(raised, function_place(examples))
         raise raised from error
     finally:
-        if isinstance(iterator, GeneratorType):  # if the build fails elsewhere, the author's open files are closed now
+        if isinstance(iterator, GeneratorType):  # if the build fails elsewhere, this closes the author's open files
             iterator.close()
 
 
@@ -168,7 +168,7 @@ class Keyer:
 
     Attributes:
         split: the name of the split.
-        where: what errors name: the split, and the input if there are several.
+        where: the subject of errors: the split, and the input if there are several.
         position: the number of keys so far.
         is_numbered: without shuffling, whether keys are numbers; None before the first key.
     """
@@ -182,7 +182,7 @@ class Keyer:
         where: str = "",
         input_number: int | None = None,
     ) -> None:
-        """``input_number`` is that of the input of ``Pieces`` that has these keys: its examples stay together."""
+        """``input_number`` is the number of the input of ``Pieces`` with these keys, whose examples stay together."""
         self.split = split
         self.where = where or f"split {split!r}"
         self.position = 0

@@ -2,8 +2,8 @@
 
     exception  --in the process that reads the input-->  Failure  --in the one that builds-->  BuildError
 
-Twenty inputs often fail for one reason. So the message groups failures by exception and line of the author's code, and
-has one short line for each input. ``details`` holds everything about each of them, for ``--format json``.
+Twenty inputs often fail for the same reason. The message therefore groups failures by exception and line of author
+code, with one short line for each input. ``details`` has all facts about each failure, for ``--format json``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LINE_WIDTH: Final = 80
 _LEAST_TEXT: Final = 30
 _MOST_HEAD: Final = 240
 _LEAST_NAME: Final = 3
-"""A shorter name of an input may be part of any word."""
+"""The minimum length of an input's name: a shorter one may be part of any word."""
 _MOST_SHOWN: Final = 3
 """Tracebacks, and hints."""
 
@@ -38,9 +38,9 @@ class Failure(NamedTuple):
         label: the input, as errors show it.
         error: its error.
         kind: the class of the author's exception; empty if an example is invalid.
-        problem: what is wrong, on one line, without the place. Where it names the input, it has ``…``.
+        problem: the fault on one line, without the place. The name of the input is replaced by ``…``.
         position: where in the input, e.g. ``after 3 examples``; empty for its beginning.
-        missing: if a file was not found, its path, empty if that is unknown. None: that was not the problem.
+        missing: the path of a file that was not found, empty if unknown; None for any other problem.
     """
 
     label: str
@@ -106,7 +106,7 @@ def failed_inputs(split: str, failures: Sequence[Failure], *, is_elsewhere: bool
 
 
 def with_failures(error: BuildError, failed: BuildError | FeatureError) -> BuildError:
-    """The error that ended a build, and behind it that of the inputs that had failed before."""
+    """Return the error that ended a build, followed by the error of the inputs that had failed before."""
     hints = [fault.hint for fault in (error, failed) if fault.hint is not None]
     return BuildError(
         f"{error.message}\nBefore that, {failed.message}",
@@ -116,7 +116,7 @@ def with_failures(error: BuildError, failed: BuildError | FeatureError) -> Build
 
 
 def _group_lines(kind: str, place: str, group: Sequence[Failure], *, is_only: bool) -> Iterator[str]:
-    """What failed at one line of the author's code: the problem, then the inputs, each with its own if these differ."""
+    """Format the failures at a line of author code: the problem, then the inputs, with problems that differ."""
     is_same = len({failure.problem for failure in group}) == 1
     head = shorten(group[0].problem, _MOST_HEAD) if is_same else kind or "invalid examples"
     count = "" if is_only else f"{len(group)} input{'' if len(group) == 1 else 's'}: "
@@ -139,7 +139,7 @@ def _problem(given: Any, text: str) -> str:
 
 
 def _reach_hint(missing: str) -> str:
-    """What to do about a file that another machine did not find."""
+    """Return the hint for a file that another machine did not find."""
     if not missing or not os.path.exists(missing):  # noqa: PTH110 (a text of any kind)
         return f"Check the path. {REACH_HINT}"
     if not Path(missing).is_absolute():
@@ -153,7 +153,7 @@ def _path_of(error: FileNotFoundError) -> str:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception and those that it was raised from: libraries often replace the one of the system."""
+    """Yield an exception and its causes, because libraries often replace the exception of the system."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

@@ -1,8 +1,8 @@
 r"""Names the inputs of ``Pieces`` whose examples have the same key.
 
-A key that is used twice is found while records are sorted, on any machine, when their inputs are long gone. So the
-label of a record also has the number of its input, ``'a.png'\x00 17``, and the process that draws the inputs remembers
-how errors show each.
+A key that is used twice is detected while records are sorted, on any machine, when their inputs are no longer
+available. The label of a record therefore contains the number of its input, ``'a.png'\x00 17``, and the process that
+draws the inputs stores the label of each input.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from registry.building.keys import label_of
 from registry.building.run_files import storing
 from registry.errors import DuplicateKeyError
 
-_SEPARATOR: Final = "\0"  # repr escapes it, so labels have none
+_SEPARATOR: Final = "\0"  # repr escapes it, so labels do not contain it
 _MOST_MEMORY: Final = 2**20
 
 

@@ -41,7 +41,7 @@ from registry.model import ProgressCallback
 _GROUP_SECONDS: Final = 0.5
 _MOST_GROUP_SECONDS: Final = 120.0
 _MOST_GROUP_BYTES: Final = 512 * 2**20
-"""On a cluster, groups grow with the build, so that 10 TB are not 150,000 runs. What a lost task repeats is bounded."""
+"""On a cluster, groups grow with the build: otherwise 10 TB are 150,000 runs. The work of a lost task is bounded."""
 _KEY_BUDGET_SHARE: Final = 8  # 1/8 of the memory budget is for keys that do not determine the order
 
 
@@ -172,7 +172,7 @@ class GroupMaker:
                         add_place(error, function_place(self.generate))
                     failures.append(Failure.of(source, error, where=keyer.where))
                 is_numbered = keyer.is_numbered
-                if len(failures) >= MOST_FAILED:  # the build ends with these
+                if len(failures) >= MOST_FAILED:  # the build ends with these failures
                     break
             return GroupFacts(
                 name=name,
@@ -185,7 +185,7 @@ class GroupMaker:
             )
 
     def _add(self, item: Any, keyer: Keyer, sorter: ExternalSorter, *, is_used: bool) -> None:
-        """Add the records of one input, or only find out whether it fails."""
+        """Add the records of an input, or only check whether it fails."""
         with closing(run_generator(self.split, partial(self.generate, item), where=keyer.where)) as items:
             for block in encode_examples(ThisProcess(), self.codec, keyer, items):
                 if is_used:
@@ -266,17 +266,17 @@ def watch_inputs(progress: ProgressCallback | None, split: str, pieces: Pieces) 
     """Report the inputs that are done: their number is known if ``inputs`` has a length."""
     num_inputs = None
     if isinstance(pieces.inputs, Sized):
-        with suppress(Exception):  # a length of the author's own; without it, only the time left is unknown
+        with suppress(Exception):  # the author's own __len__ may fail; without it, only the remaining time is unknown
             num_inputs = len(pieces.inputs)
     return StageTasks(progress, "encoding", split, measure=_measure, unit="inputs", num_units=num_inputs)
 
 
 def _measure(group: InputGroup, facts: GroupFacts) -> Outcome:
-    """What the task of a group gave."""
+    """Return the counts of a group's task."""
     num_failed = len(facts.failures)
     is_used = facts.table is not None
     return Outcome(
-        num_units=len(group.inputs) - num_failed if num_failed < MOST_FAILED else 0,  # else some were not tried
+        num_units=len(group.inputs) - num_failed if num_failed < MOST_FAILED else 0,  # otherwise some were not tried
         num_failed=num_failed,
         num_records=facts.table.num_records if facts.table is not None else 0,
         num_bytes=facts.num_payload_bytes if is_used else 0,
@@ -336,7 +336,7 @@ def _groups(
     *,
     most_bytes: int,
 ) -> Iterator[Piece[InputGroup, GroupFacts]]:
-    """Divide the inputs: as an earlier build did where its runs are finished, else by what was learned and by size."""
+    """Divide the inputs like an earlier build where its runs are finished, otherwise by measurements and by size."""
     first = 0
     source = _drawn(maker.split, pieces)
     finished = {} if maker.runs is None else maker.runs.finished()

@@ -1,8 +1,8 @@
-"""Tells whether ``Witness`` notices all that a builder may read, from the text of the author's code.
+"""Decides from the text of the author's code whether ``Witness`` notices everything that a builder may read.
 
-Python reports what it opens, not what native code opens, what is asked about a file without opening it, what another
-process reads, or what was read when the module was imported. So this is a list of what is allowed: everything else
-means that nobody can prove that the inputs are the same, and the records are made again.
+Python reports files that it opens. It does not report files that native code opens, queries about a file without
+opening it, reads of another process, or reads during the import of a module. This module therefore lists the allowed
+names. With any other name, it cannot be proved that the inputs are the same, and the records are made again.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-_PACKAGES: Final = frozenset({"numpy", "PIL", "typing_extensions"})  # they open files through Python
+_PACKAGES: Final = frozenset({"numpy", "PIL", "typing_extensions"})  # these packages open files through Python
 _OUR_MODULES: Final = ("registry", "registry.features", "registry.building", "registry.model", "registry.errors")
 _NATIVE_SUFFIXES: Final = (".so", ".pyd")
 
-# Names of what Python does not report, or of what hides names: facts about files, processes, native code.
+# Names of actions that Python does not report, or that hide names: facts about files, processes, native code.
 _UNNOTICED: Final = frozenset(
     """
     stat lstat fstat statvfs fstatvfs disk_usage getsize getmtime getctime getatime st_size st_mtime st_mtime_ns
@@ -28,7 +28,7 @@ _UNNOTICED: Final = frozenset(
     """.split()  # noqa: SIM905 (a list literal would have one line for each)
 )
 
-# What may be called while a module is imported; the author must not define it.
+# Functions that may be called while a module is imported, unless the author defines them.
 _HARMLESS: Final = frozenset(
     """
     dict list tuple set frozenset range len int float str bytes bool sorted reversed zip enumerate min max sum any all
@@ -43,7 +43,7 @@ _MAKERS: Final = frozenset({"__init__", "__new__", "__post_init__", "__init_subc
 
 
 def is_provable(packages: Iterable[str], files: Iterable[Path], folders: Iterable[Path]) -> bool:
-    """Return whether audit events report all that some code may read.
+    """Return whether audit events report everything that some code may read.
 
     Args:
         packages: the installed packages that the code imports.

@@ -1,4 +1,4 @@
-"""The folds of a publication: what is computed of every record of a version that is published, in one list.
+"""The list of the folds of a publication, which are computed over all records of a published version.
 
     records -> folds of each split -> fingerprints, in the catalog
                                    -> documents -> attachments of the version
@@ -45,7 +45,7 @@ STATISTICS: Final = AttachedFold(kind="statistics", fold=StatisticsFold, documen
 """Statistics of every feature. ``Dataset.compute_statistics`` attaches them to versions that lack them."""
 
 ATTACHED: Final[tuple[AttachedFold, ...]] = (STATISTICS,)
-"""To attach something else to every version, add its fold here."""
+"""To attach another document to every version, add its fold here."""
 
 
 def publication_kinds() -> FoldKinds:
@@ -55,7 +55,7 @@ def publication_kinds() -> FoldKinds:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """What the folds of a publication computed; nothing if the records have to be read again.
+    """The results of the folds of a publication; empty if the records have to be read again.
 
     Attributes:
         fingerprints: the fingerprint of each split, by its name.

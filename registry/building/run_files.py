@@ -53,7 +53,7 @@ class RunSource(Protocol):
 
     @abstractmethod
     def close(self) -> None:
-        """Free what is open. Of a file without a name, this frees the disk space."""
+        """Close the file. For a file without a name, this frees the disk space."""
 
     @abstractmethod
     def forget(self) -> None:
@@ -184,7 +184,7 @@ class NamedRunFile(RunFile):
     def forget(self) -> None:
         """See ``RunSource.forget``: removes the facts that say that the run is complete."""
         facts = self.name.removesuffix(KEYS_SUFFIX).rpartition(".")[0] + FACTS_SUFFIX
-        with suppress(StorageError):  # the error that says what is damaged is raised
+        with suppress(StorageError):  # the caller raises the error about the damage
             self._store.remove(facts)
 
     def _opened(self) -> StoredFile:

@@ -1,4 +1,4 @@
-"""Keeps the runs of a build where all machines of a cluster can read them, also for the build after an interrupted one.
+"""Stores the runs of a build where all machines of a cluster can read them, and where an interrupted build continues.
 
     <dataset>/incomplete.<8 hex>_<version>.runs/
         .owner.json                     the process that builds
@@ -8,8 +8,8 @@
         train/merged.<16 hex>.<8 hex>.5  range 5 of the sort keys of many runs, merged by one process
         shards-<8 hex>/                 shards of one process that are uploaded from here
 
-The name of the folder depends on the builder's code, version and features; the names of files on what they are made
-from. So a build never uses files of other code or inputs. Runs of the same records may have other blocks, because the
+The name of the folder depends on the builder's code, version and features; the names of files depend on their inputs.
+So a build never uses files of different code or inputs. Runs of the same records may have other blocks, because the
 clock decides where encoding is interrupted, so each task writes files of its own. ``publishing.garbage`` recognizes the
 folder.
 """
@@ -88,7 +88,7 @@ class RunFolder:
 
     @cached_property
     def key(self) -> str:
-        """A digest of what the runs depend on, besides the inputs."""
+        """A digest of everything that determines the runs, except for the inputs."""
         return _key_of(self._builder, self._features, self._code)
 
     @cached_property
@@ -108,7 +108,7 @@ class RunFolder:
 
     @property
     def shards(self) -> Store:
-        """The folder of shards that are not written where they belong. Another build has another one."""
+        """The folder of shards that are not written to their final place; each build has its own."""
         return self.store.child(f"shards-{self._process}")
 
     def open(self) -> None:
@@ -198,7 +198,7 @@ class RunFacts:
     Attributes:
         store: contains the file.
         stem: its name without its end; the names of its runs begin with it.
-        digest: what the run depends on.
+        digest: a digest of everything that determines the run.
     """
 
     store: Store
@@ -290,7 +290,7 @@ def pickle_with_names(value: Any) -> _Pickled:
             if isinstance(obj, os.PathLike):
                 path = os.path.join(os.curdir, os.fsdecode(obj))  # noqa: PTH118 (marks it as a path)
                 texts[path] = None
-                return path  # else the parts of a path would be pickled, too
+                return path  # otherwise the parts of a path would also be pickled
             if isinstance(obj, str | bytes):
                 texts[os.fsdecode(obj)] = None
             elif isinstance(obj, type | FunctionType):
@@ -299,13 +299,13 @@ def pickle_with_names(value: Any) -> _Pickled:
 
     file = io.BytesIO()
     pickler = Collecting(file, protocol=5)
-    pickler.fast = True  # remembers no objects; refuses those that contain themselves
+    pickler.fast = True  # does not memoize objects, and refuses objects that contain themselves
     pickler.dump(value)
     return _Pickled(file.getvalue(), list(texts), list(dict.fromkeys(codes)))
 
 
 def _stamps(text: str, url: re.Pattern[str]) -> Iterator[tuple[str, int, Any]]:
-    """Stamps of what a text names: size and time of a file, or of all files in a folder; the ETag of an object."""
+    """Yield stamps for a text that is a path: size and time of a file, or of all files in a folder; or an ETag."""
     if url.match(text):
         folder, _, name = text.rpartition("/")
         yield text, 0, open_store(folder).stamp(name)
@@ -346,7 +346,7 @@ def _key_of(builder: DatasetBuilder, features: FeaturesDict, code: CodeReader) -
 def key_of_build(
     builder: DatasetBuilder, features: FeaturesDict, splits: Mapping[str, Any], counts: Mapping[str, int | None]
 ) -> str | None:
-    """A digest of all that decides the shards of a build, besides the files that it reads; None if it is unknown.
+    """Digest everything that determines the shards of a build, except for the files that it reads; None if unknown.
 
     That is the code, the attributes of the builder, the arguments of its generators, environment variables whose names
     are in the code, and the working folder. Code without a file, or a value that cannot be pickled, is unknown. So is
@@ -370,14 +370,14 @@ def key_of_build(
 
 
 def _arguments_of(examples: Any, builder: DatasetBuilder) -> Any:
-    """The values that decide what the examples of a split are.
+    """Return the values that determine the examples of a split.
 
     Raises:
-        TypeError: they cannot be told before they are used.
+        TypeError: the values are unknown before they are used.
     """
     if inspect.isgenerator(examples):
         values = inspect.getgeneratorlocals(examples)
-        # The attributes of the builder are compared on their own.
+        # The attributes of the builder are compared separately.
         return [examples.gi_code.co_qualname, {name: None if it is builder else it for name, it in values.items()}]
     if isinstance(examples, Pieces) and not isinstance(examples.inputs, list | tuple | range):
         raise TypeError("the inputs are generated")

@@ -87,7 +87,7 @@ def merge_runs(
     Args:
         engine: merges; all its processes can read the runs.
         runs: all records of the split.
-        place: receives merged runs, beside the given ones: another build may go on from those.
+        place: receives the merged runs. The original runs remain, so that another build can continue from them.
         num_shards: its number of shards.
         budget_bytes: memory of each process for merging.
         progress: called with a ``Progress``: records that were merged.
@@ -122,7 +122,7 @@ def merge_runs(
 
 
 def _measure(_: RangeInput, table: BlockTable) -> Outcome:
-    """What the task of a range gave."""
+    """Return the counts of a range's task."""
     return Outcome(num_records=table.num_records, num_bytes=int(table.offsets[-1]))
 
 
@@ -170,7 +170,7 @@ def check_keys(
 
 
 def _measure_check(_: object, num_keys: int) -> Outcome:
-    """What the task of a range of keys gave."""
+    """Return the counts of the task of a range of keys."""
     return Outcome(num_records=num_keys)
 
 
@@ -194,7 +194,7 @@ def _group(runs: Sequence[Run], place: SplitRuns, *, width: int) -> list[_RunGro
 
 
 def _divide(runs: Sequence[Run], *, wanted: int) -> list[KeyRange]:
-    """Divide the sort keys of a group into ranges of about equal size: ``wanted`` ones, unless they become small."""
+    """Divide the sort keys of a group into ``wanted`` ranges of about equal size, or fewer if they become small."""
     num_bytes = sum(run.num_bytes for run in runs)
     most = num_bytes // (_LEAST_READ_BYTES * len(runs))
     count = max(1, -(-num_bytes // _TASK_BYTES), min(wanted, most))

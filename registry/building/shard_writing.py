@@ -140,7 +140,7 @@ class ShardMaker:
 
 def _add_runs(sorter: ExternalSorter, parts: Sequence[Run], first: int, stop: int) -> Start:
     """Add the blocks with records ``first``..``stop`` (stop excluded); returns the first of these records."""
-    runs = [replace(run, file=copy(run.file)) for run in parts]  # the process that made them reads them, too
+    runs = [replace(run, file=copy(run.file)) for run in parts]  # the process that made the runs also reads them
     start, last = find_starts(runs, [first, stop - 1])
     for run in runs:
         begin, end = run.block_before(start.key), run.num_blocks_until(last.key)

@@ -242,7 +242,7 @@ class ExternalSorter:
             bound = min(reader.block.last_words for reader in readers)
             parts = [part for part in (reader.take_until(bound) for reader in readers) if part.start < part.stop]
             if not parts:
-                raise AssertionError("a run is not sorted")  # else this loop would never end
+                raise AssertionError("a run is not sorted")  # otherwise this loop would never end
             yield from self._sort(parts, most_bytes)
             readers = [reader for reader in readers if reader.position < len(reader.block) or reader.advance()]
 
@@ -257,7 +257,7 @@ class ExternalSorter:
         if not parts:
             return
         entries = _Entries(parts, data)
-        parts.clear()  # entries of short frames need them no more
+        parts.clear()  # entries of short frames no longer need them
         order, twin = order_keys(entries.sort_keys)
         if twin is not None:
             raise self._duplicate(entries.label(int(order[twin])), entries.label(int(order[twin + 1])))

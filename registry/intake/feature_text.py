@@ -330,7 +330,7 @@ def arrow_type_of(feature: Feature, found: Any = None) -> Any:
 
 
 def leaf_types(path: str, feature: Feature, kind: Any) -> Iterator[tuple[str, Any]]:
-    """Return the Arrow types of leaves that ``feature`` does not show, by path: times, and some bytes."""
+    """Yield the Arrow types of leaves that ``feature`` does not show, by path: times, and some bytes."""
     types = import_pyarrow().types
     if types.is_null(kind):  # the columns of such a source are not converted
         return

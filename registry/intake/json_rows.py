@@ -59,7 +59,7 @@ def parse_value(text: str) -> Any:
 
 
 def texts_of(text: str) -> Iterator[tuple[str, str]]:
-    """Return the JSON text of each value of an object that ``parse_object`` accepts, by key."""
+    """Yield each key of an object that ``parse_object`` accepts, with the JSON text of its value."""
     at = _SPACE.match(text, text.index("{") + 1).end()  # type: ignore[union-attr]  # it matches everywhere
     while text[at] != "}":
         key, at = _DECODER.raw_decode(text, at)

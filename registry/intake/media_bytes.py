@@ -332,7 +332,7 @@ def files_of(feature: Feature, array: Any, rows: Any, path: str = "") -> Iterato
 
 
 def other_files(feature: Feature, array: Any) -> Iterator[int]:
-    """Return the places of files that ``feature`` cannot decode, although their first bytes show no damage."""
+    """Yield the places of files that ``feature`` cannot decode, although their first bytes show no damage."""
     arrow = import_pyarrow()
     places = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
     if isinstance(feature, Image):

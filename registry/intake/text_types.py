@@ -272,7 +272,7 @@ class _Block:
 
 
 def inexact_decimals(values: Any, kind: Any) -> Iterator[int]:
-    """Return the indices of decimal numbers that a float of type ``kind`` prints as another number."""
+    """Yield the indices of decimal numbers that a float of type ``kind`` prints as another number."""
     arrow = import_pyarrow()
     compute = arrow.compute
     if kind.bit_width == 64:

@@ -404,7 +404,7 @@ def is_nullable(kind: Any) -> bool:
 
 
 def nullable_paths(path: str, kind: Any) -> Iterator[str]:
-    """Return the paths of the nullable types in the type of a column, in the notation ``messages[]/content``."""
+    """Yield the paths of the nullable types in the type of a column, in the notation ``messages[]/content``."""
     types = import_pyarrow().types
     if is_nullable(kind):
         yield path

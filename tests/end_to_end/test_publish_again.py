@@ -69,7 +69,7 @@ def test_the_next_build_publishes_what_the_first_has_made(
         error = build_in_vain(catalog, tmp_path / "catalog.db", Read())
         folder = "datasets/read/1.0.0" if place == "disk" else "scratch/"
         assert f"The finished shards stay in {tmp_path}/{folder}" in str(error.hint)
-        assert str(error.hint).endswith(": the same command publishes them, without making the records again.")
+        assert str(error.hint).endswith(": the same command will publish them without making the records again.")
         assert catalog.build(Read(), processes=1).newly
         assert CALLS == ["train"]
         assert numbers_of(catalog) == [0, 1, 2]

@@ -125,7 +125,7 @@ def test_a_version_of_older_code_is_read_if_prepared_and_never_built(catalog: re
     with pytest.raises(BuildError) as caught:
         catalog.build(IMAGENET(version="0.0.9"))
     assert caught.value.message == (
-        "imagenet2012:0.0.9 cannot be prepared by this code; the last code that can is 1.0.0"
+        "imagenet2012:0.0.9 cannot be prepared by this code; the last version of the code that can is 1.0.0"
     )
     assert caught.value.hint == (
         "Prepare it with that code, then publish the folder: registry publish FOLDER --version-to-prepare 1.0.0\n"

@@ -156,7 +156,7 @@ def _narrow(request: Request, ranges: Sequence[Range]) -> Request:
 
 
 def _plan_blocks(ranges: Sequence[Range], batch: range, blocks: CachedBlocks) -> Iterator[Request]:
-    """Return the blocks with bytes of the ranges of ``batch``, in the order in which they are needed."""
+    """Yield the blocks with bytes of the ranges of ``batch``, in the order in which they are needed."""
     wanted: dict[int, list[int]] = {}
     for index in batch:
         start, stop = ranges[index]
