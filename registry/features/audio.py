@@ -161,7 +161,7 @@ class Audio(Tensor):
         return None if self.lazy_decode else super().restore_block(parts, path)
 
     def _check_file(self, data: bytes, path: str) -> None:
-        """Check the header of a file that is stored as it is; like the pixels of an image, samples are not decoded."""
+        """Check the header of a file that is stored unchanged. Like the pixels of an image, samples are not decoded."""
         has_channels = len(self.shape) == 2
         try:
             sound = measure_sound(data, self.shape[1] if has_channels else 1)

@@ -3,7 +3,7 @@
     examples -> the values of a feature in all examples -> Leaf.flatten_block -> FlatBlock (registry.wire encodes it)
 
 A feature is converted at once only if all its values have the same form, so that the flat values are those of
-``flatten``. Otherwise, or if a value may not fit, it is converted example by example, which also gives the error.
+``flatten``. Otherwise, or if a value may not fit, it is converted example by example, which also raises the error.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The bytes are computed from decoded values, so they do not depend on the encoding of a tensor, the compression of a PNG
 or the order of map keys. There is one exception: a JPEG, or a PNG that only Pillow decodes, is represented by the bytes
 of its file, because its pixels depend on the version of libjpeg. Each value is preceded by its shape or length, so that
-different sequences of values never give the same bytes.
+different sequences of values never have the same bytes.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from registry.storage import storage_errors
 
 _ROWS: Final = 2**16
-"""Equal digests that are returned at once."""
+"""The maximum number of equal digests that are returned at once."""
 
 _MOST_IN_MEMORY: Final = 4 * 2**20
 """Digests sorted at once and kept in memory: 128 MiB of 32 bytes."""
@@ -105,7 +105,7 @@ class DigestPile:
                 yield sort_digests(b"".join(self._parts_of(first, stop)), num_bytes=self._num_bytes)
 
     def _sort_large_bucket(self, bucket: int, count: int) -> Iterator[bytes]:
-        """Sort a bucket that does not fit into memory: a record is there many times, or there are very many."""
+        """Sort a bucket that does not fit into memory: a digest occurs many times, or there are very many."""
         ends = {
             self._read(begin + int(place), 1)
             for begin, places in self._runs
@@ -124,7 +124,7 @@ class DigestPile:
             yield from pile.sorted_chunks()
 
     def _write_run(self) -> None:
-        """Sort the digests that wait, and append them to the file."""
+        """Sort the buffered digests, and append them to the file."""
         run = sort_digests(self._waiting, num_bytes=self._num_bytes)
         self._waiting.clear()
         rows = np.frombuffer(run, np.uint8).reshape(-1, self._num_bytes)
@@ -141,7 +141,7 @@ class DigestPile:
 
     @property
     def num_digests(self) -> int:
-        """How many digests were added."""
+        """The number of digests that were added."""
         return self._num_in_file + len(self._waiting) // self._num_bytes
 
     @property
@@ -161,7 +161,7 @@ class DigestPile:
         return self._file.read(count * self._num_bytes)
 
     def close(self) -> None:
-        """Forget the digests, and remove the file."""
+        """Drop the digests, and remove the file."""
         self._waiting.clear()
         if self._file is not None:
             self._file.close()
@@ -220,7 +220,8 @@ def sort_digests(digests: bytes | bytearray, *, num_bytes: int) -> bytes:
     is_same = np.diff(firsts[order]) == 0
     same = np.flatnonzero(is_same)
     texts = rows.view(f"S{num_bytes}")  # compared without the zeros at their end, which changes nothing
-    if (texts[same] > texts[same + 1]).any():  # digests that begin alike and differ, or were chosen to collide
+    # Different digests with the same first bytes, which may have been chosen to collide
+    if (texts[same] > texts[same + 1]).any():
         places = np.flatnonzero(np.concatenate([is_same, [False]]) | np.concatenate([[False], is_same]))
         words = rows[places].view(">u8").reshape(-1, num_bytes // 8).astype(np.uint64)
         rows[places] = rows[places[np.lexsort(tuple(words.T[::-1]))]]

@@ -46,8 +46,8 @@ class Feature:
     text and bytes); for a dict of features both are dicts.
 
     Attributes:
-        description: free text for people.
-        value_range: free text for people: the range or the unit of the values.
+        description: free text for readers.
+        value_range: free text for readers: the range or the unit of the values.
         unknown_fields: fields of its features.json that this version does not know; they are written back unchanged.
     """
 
@@ -232,7 +232,7 @@ class Leaf(Feature, ABC):
         """Convert the flat values of a block of records to a column, equal to ``restore`` of each record.
 
         Returns None if the records have to be restored one by one: because the feature cannot do it in a block, or
-        because a record may be damaged, so that ``restore`` reports what is wrong with it.
+        because a record may be damaged, so that ``restore`` reports the fault.
 
         Args:
             parts: the flat values of all records, for each of ``parts``.
@@ -243,7 +243,7 @@ class Leaf(Feature, ABC):
     def restore_content(self, flat: tuple[FlatValue, ...], count: int | None, path: str) -> Any:
         """The value by which two records are compared.
 
-        It is the decoded value, or the stored bytes if decoders on different machines give different values.
+        It is the decoded value, or the stored bytes if decoders on different machines return different values.
 
         Args:
             flat: a flat value for each of ``parts``.
@@ -274,7 +274,8 @@ class Leaf(Feature, ABC):
     ) -> tuple[tuple[FlatValue, Counts], ...] | None:
         """Convert the values of many examples to their flat values, if they have the same form.
 
-        A subclass that overrides ``flatten`` or ``flatten_many`` overrides this method, too; otherwise it is not used.
+        A subclass that overrides ``flatten`` or ``flatten_many`` must also override this method; otherwise it is not
+        used.
 
         Args:
             values: values as a builder gives them; at least one.
@@ -460,7 +461,7 @@ def _as_array(value: FlatValue) -> Any:
 
 
 def describe_unknown(unknown: Mapping[str, str]) -> str | None:
-    """A message about ``FeaturesDict.unknown_features()``; None if there are no unknown features.
+    """Describe ``FeaturesDict.unknown_features()`` in a message. Returns None if all features are known.
 
     >>> describe_unknown({"video": "lab.features.Lidar"})
     "the class of feature 'video' (lab.features.Lidar) is unknown: its stored values are returned unchanged"

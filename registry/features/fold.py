@@ -169,7 +169,7 @@ class SplitFold:
         self._num_records = 0
 
     def before_records(self) -> SplitFold:
-        """The same folds before the first record. They share what they learn about the form of records."""
+        """The same folds before the first record. They share the known forms of records."""
         result = copy(self)
         result.states, result._num_records = [fold.start() for fold in self._folds], 0
         return result
@@ -209,7 +209,7 @@ class SplitFold:
 
 
 class RecordsFold:
-    """The function of a piece of work: folds records that start at a leaf. It keeps what it learns about their form."""
+    """The function of a piece of work: folds records that start at a leaf. It remembers the forms of records."""
 
     def __init__(self, features: FeaturesDict, kinds: FoldKinds) -> None:
         self._fold = SplitFold(features, kinds)

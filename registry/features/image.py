@@ -542,7 +542,7 @@ class BBox(PlainTensor):
 
     @property
     def limits(self) -> str:
-        """What the format requires; empty if it requires nothing."""
+        """The requirements of the format, or empty."""
         is_ordered = self.bbox_format in _ORDERED
         if self.bbox_format in _RELATIVE:
             return "in 0..1, without a minimum above its maximum" if is_ordered else "in 0..1"

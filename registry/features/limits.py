@@ -32,7 +32,7 @@ class Outside:
 
     Attributes:
         feature: the path of the feature.
-        limits: what the feature allows, e.g. ``in 0..2, or -1 for no label``.
+        limits: the allowed values, e.g. ``in 0..2, or -1 for no label``.
         num_records: the number of records with such a value.
         first_record: the lowest index of such a record.
         value: the first such value in that record, as text.
@@ -227,7 +227,7 @@ def _holds_arrays(values: npt.NDArray[Any]) -> bool:
 
 
 def show_outside(value: Any) -> str:
-    """A value outside limits, for people: a number, a text in quotes, or the numbers of a box."""
+    """Format a value outside limits for messages: a number, a text in quotes, or the numbers of a box."""
     if isinstance(value, np.ndarray):
         return f"({', '.join(map(str, value))})"
     if isinstance(value, bytes | memoryview):

@@ -1,4 +1,4 @@
-"""Converts many values to one array, if that gives the same numbers as converting each value alone.
+"""Converts many values to one array, if the result has the same numbers as converting each value alone.
 
 NumPy chooses the dtype of an array by all of its values, so values of different types could affect each other: in
 ``[2**53 + 1, 0.5]`` the integer is rounded. Values that could be changed are not converted together. ``flatten_block``

@@ -161,7 +161,7 @@ class Tensor(Leaf):
     def flatten_block(
         self, values: Sequence[Any] | npt.NDArray[Any], path: str
     ) -> tuple[tuple[FlatValue, Counts], ...] | None:
-        """The flat values of many values; None if there is an encoding that has to see each value alone."""
+        """The flat values of many values; None if the encoding has to be applied to each value alone."""
         if self.encoding == "zlib" or self.has_stored_shape:
             return None
         if self.dtype == TEXT:
@@ -174,7 +174,7 @@ class Tensor(Leaf):
             found, counts = joined
         elif not fits_shape(found.shape[1:], self.shape):
             return None
-        # In a list, NumPy converts integers above 2**63 to floats if there are smaller ones, too.
+        # In a list, NumPy converts integers above 2**63 to floats if there are also smaller ones.
         if found.dtype == np.uint64 and self.dtype.kind not in "iu" and not isinstance(values, np.ndarray):
             return None
         try:

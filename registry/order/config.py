@@ -99,12 +99,12 @@ class ReadConfig:
                 )
         elif self.seed is not None:
             raise UsageError(
-                'seed needs shuffle="global"',
+                'seed requires shuffle="global"',
                 hint='Add shuffle="global", or write shuffle_seed for the shuffle of files.',
             )
         if self.op_seed_index and self.global_seed is None:
             raise UsageError(
-                "op_seed_index needs a global_seed: it counts the seeds drawn from it",
+                "op_seed_index requires global_seed, because it counts the seeds drawn from it",
                 hint="Add global_seed, or leave it out.",
             )
 

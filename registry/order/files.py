@@ -134,7 +134,7 @@ Pieces: TypeAlias = tuple[Integers, Integers, Integers]
 
 
 class Pattern(Protocol):
-    """An order of reading: gives the record at each position."""
+    """An order of reading, which maps positions to records."""
 
     def locate(self, positions: Integers) -> tuple[Integers, Integers]:
         """The files and records at ``positions``, which may have any order: two int64 arrays of the same shape."""

@@ -61,7 +61,7 @@ class Order:
         if config.needs_seed:
             name = "seed" if config.shuffle == "global" else "shuffle_seed"
             raise UsageError(
-                f"the shuffle has no {name}, and without it every read has an order of its own",
+                f"the shuffle has no {name}, without which every read has a different order",
                 hint=f"Write ReadConfig({name}=42, ...), or config.with_seed(42).",
             )
         epoch = whole_number(epoch, "epoch", least=0, below=_LIMIT)

@@ -188,7 +188,7 @@ def find_prepared(data_dir: Store, reference: Reference) -> str:
     """
     if reference.alias is not None:
         raise UsageError(
-            f"{reference} is an alias, and a data directory has no aliases",
+            f"{reference} is an alias, but a data directory has no aliases",
             hint=f"Write the version, e.g. {reference.dataset}:1.0.0",
         )
     if reference.config is None and reference.request is not None and reference.request.exact is not None:
@@ -240,7 +240,7 @@ def iter_prepared(data_dir: Store, folder: str, request: VersionRequest | None =
 
 
 def write_default_config(data_dir: Store, name: str, config: str | None) -> None:
-    """Write the default config of a dataset to the file that TFDS reads, unless it is there already.
+    """Write the default config of a dataset to the file that TFDS reads, unless it is already there.
 
     None removes the file: the default config has no version in this folder, but in that of another name.
 

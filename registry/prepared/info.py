@@ -243,10 +243,10 @@ class PreparedDataset:
         metadata: descriptions, supervised keys, release notes. ``metadata.extra`` keeps unknown fields unchanged: by
             their names, those of splits under ``splits`` by split name, and those of the messages ``location`` and
             ``redistributionInfo`` under these names.
-        file_format: ``tfrecord``, or another one of ``NAMED_FORMATS``.
+        file_format: ``tfrecord``, or another of ``NAMED_FORMATS``.
         disable_shuffling: whether the records are in the order of generation.
         experiments, version_to_prepare: flags that the version overrides, and the last version of the builder's code
-            that can prepare it. TFDS's files do not contain them: the build or the publisher gives them.
+            that can prepare it. TFDS's files do not contain them; the build or the publisher supplies them.
     """
 
     name: str

@@ -35,7 +35,7 @@ _MOST_OPEN: Final = 256
 """Number of files that a worker keeps open."""
 
 _Wanted: TypeAlias = tuple[int, int] | list[int] | None
-"""What a call reads: the records of a half-open range, the records at these positions, or the number of records."""
+"""The request of a call: the records of a half-open range, the records at these positions, or the number of records."""
 
 
 class ArrayRecordShard:

@@ -116,7 +116,7 @@ def _flatten_leaf(leaf: Leaf, array: Any, place: _NestedArray, num_rows: int) ->
         array = plain_array(array.field("bytes"))
         if array.null_count:
             hint = "Write the bytes of the files into the column, as push_to_hub of Hugging Face's datasets does."
-            place.bad(_first_null(array), "has the path of a file, and not its bytes", hint=hint)
+            place.bad(_first_null(array), "has the path of a file, but not its bytes", hint=hint)
     sizes: int | _Places = 1  # number of stored values for each value of the leaf
     inside = place
     for size in leaf.shape:

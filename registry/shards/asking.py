@@ -1,4 +1,4 @@
-"""Asks a store about many files. One request after another would take minutes for 10,000 objects."""
+"""Queries a store about many files at a time. One request after another would take minutes for 10,000 objects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 def ask_each(
     store: Store, ask: Callable[[str], T], names: Iterable[str], *, doing: str
 ) -> Generator[tuple[str, T | StorageError], None, None]:
-    """Yield each name with the answer of ``ask``, such as ``store.size``, or with its error, in order.
+    """Yield each name with the result of ``ask``, such as ``store.size``, or with its error, in order.
 
     A store of another machine gets several requests at the same time. If the caller closes the generator, few of the
     other requests are sent.
@@ -34,7 +34,7 @@ def ask_each(
 
 
 def ask_sizes(store: Store, names: Iterable[str]) -> Generator[tuple[str, int | StorageError], None, None]:
-    """Yield each name with the size of the file, in bytes, or with the error of asking for it; see ``ask_each``."""
+    """Yield each name with the size of the file in bytes, or with an error; see ``ask_each``."""
     return ask_each(store, store.size, names, doing="asked for sizes")
 
 
@@ -65,7 +65,7 @@ def list_sizes(store: Store) -> dict[str, int]:
         StorageError: the store cannot be listed.
     """
     names = store.list()
-    # The scan of a disk gives the sizes of links, and not of the files that they point to.
+    # The scan of a disk returns the sizes of links, not of the files that they point to.
     scanned = {} if store.local_root is not None else {entry.name: entry.num_bytes for entry in store.scan()}
     result = {name: scanned[name] for name in names if name in scanned}
     result |= find_sizes(store, [name for name in names if name not in scanned])

@@ -26,7 +26,7 @@ _MOST_MEMORY: Final = 8 * 2**30
 
 
 class WorkerEndedError(Exception):
-    """A call crashed its worker, or raised an error that is not a RegistryError; the text says which."""
+    """A call crashed its worker, or raised an error that is not a RegistryError, as the text states."""
 
 
 def call_isolated(function: Callable[[Any], Any], request: Any, *, path: str, seconds: float | None = None) -> Any:
@@ -107,7 +107,7 @@ _OF_PROCESS: Final[dict[int, _Workers]] = {}
 
 def _workers() -> _Workers:
     """The workers of this process; a forked child starts its own instead of using those of its parent."""
-    # setdefault gives all threads the first pool that is set. A fork could copy a lock while it is held.
+    # With setdefault, all threads use the first pool that is set. A fork could copy a lock while it is held.
     return _OF_PROCESS.get(os.getpid()) or _OF_PROCESS.setdefault(os.getpid(), _Workers())
 
 

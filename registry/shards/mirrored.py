@@ -2,9 +2,9 @@
 
     first location  --fails-->  warning  -->  next location  ...  -->  the error of the first one
 
-A location fails if it cannot be reached, lacks the file, or holds another file than the published one; also in the
-middle of a read, and if a record turns out to be damaged. Every location has the same proof: ``proved.ProvedStore``. A
-process remembers what failed, and asks there last.
+A location fails if it cannot be reached, lacks the file, or has a file that differs from the published one. It may also
+fail in the middle of a read, or because a record turns out to be damaged. Every location has the same proof:
+``proved.ProvedStore``. A process remembers failed locations, and tries them last.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ T = TypeVar("T")
 _Failed: TypeAlias = list[tuple[int, RegistryError]]
 
 _REST_SECONDS: Final = 60.0
-"""A location that did not answer is asked last for this time."""
+"""A location that did not answer is tried last for this number of seconds."""
 
 
 class MirroredStore(WrappedStore):
@@ -46,7 +46,7 @@ class MirroredStore(WrappedStore):
     """
 
     def __init__(self, first: ProvedStore, others: Sequence[str], *, reference: str) -> None:
-        """Read from ``first``, and where it fails from ``others``.
+        """Read from ``first``, or if it fails, from ``others``.
 
         Args:
             first: the first location.
@@ -87,9 +87,9 @@ class MirroredStore(WrappedStore):
         self._attempt("", prove, [])
 
     def forget(self, name: str) -> bool:
-        """Do not read a file again where it was opened: its records are damaged there, or were damaged on their way.
+        """Do not read a file again from its present location: records are damaged there, or were damaged in transit.
 
-        What the cache holds of it is deleted. False if there is no other location.
+        Its cached parts are deleted. Returns False if there is no other location.
         """
         result = False
         for place in range(1 + len(self._others)):
@@ -104,9 +104,9 @@ class MirroredStore(WrappedStore):
         return True
 
     def _falling_over(self, place: int, store: ProvedStore) -> Store:
-        """``store``, whose files continue at the next location after a fault.
+        """Wrap ``store`` so that its files continue at the next location after a fault.
 
-        Files of this machine are opened as they are: libraries map them, or open them by their path.
+        Local files are opened directly, because libraries map them, or open them by their path.
         """
         return store if store.local_root is not None else _FallOverStore(self, place, store)
 
@@ -188,7 +188,7 @@ class MirroredStore(WrappedStore):
 
 
 def with_mirrors(first: ProvedStore, others: Sequence[str], *, reference: str) -> Store:
-    """``first``, and the ``others`` where it fails; see ``MirroredStore``."""
+    """Return ``first``, with ``others`` if it fails; see ``MirroredStore``."""
     return MirroredStore(first, others, reference=reference) if others else first
 
 
@@ -245,7 +245,7 @@ class _UnopenedError(Exception):
 
 
 class _Troubles:
-    """What failed in this process: locations that did not answer, and files that a location does not have."""
+    """The failures in this process: locations that did not answer, and files that a location lacks."""
 
     def __init__(self) -> None:
         self._files: set[tuple[str, str]] = set()
@@ -264,7 +264,7 @@ class _Troubles:
         return (url, name) in self._files or time.monotonic() < self._silent.get(url, -_REST_SECONDS) + _REST_SECONDS
 
     def is_first(self, url: str) -> bool:
-        """Whether nobody was warned of this location yet. The next call returns False."""
+        """Whether there was no warning about this location yet. The next call returns False."""
         is_first = url not in self._told
         self._told.add(url)
         return is_first

@@ -1,6 +1,6 @@
 """Opens Parquet files: serialized examples in one column, as TFDS writes them, or typed columns.
 
-``find_nulls`` returns the scalar columns that contain a null, from the file's statistics if they tell it.
+``find_nulls`` returns the scalar columns that contain a null, from the file's statistics if possible.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ def find_nulls(
 
     Args:
         shard: the file, of typed columns.
-        features: what its columns make.
-        known: paths that need no look.
-        of_labels: look at class labels, and at nothing else. They cannot be optional: a null one is stored as -1.
+        features: the features of its columns.
+        known: paths that need not be checked.
+        of_labels: check only class labels. They cannot be optional: a null label is stored as -1.
 
     Raises:
         CorruptRecordError: a column had to be read, and is damaged.
@@ -112,7 +112,7 @@ def find_nulls(
 
 
 def _scalars(schema: Any, features: FeaturesDict) -> Iterator[Column]:
-    """What may be null."""
+    """The columns that may be null."""
     types = import_pyarrow().types
     for column in columns_of(features):
         leaf = column.leaf

@@ -3,7 +3,8 @@
 pyarrow 26 ends the process if a column of a damaged footer is requested (``.column(...)``, ``.statistics``), by an
 unexpected C++ exception. It also allocates memory for the numbers of values that a footer claims, and for the sizes
 that pages claim. So pyarrow first reads the footer of a file without a proof in a worker process. Row groups must have
-the columns of the schema with consistent sizes, and those that could decompress to too much are first read there, too.
+the columns of the schema with consistent sizes, and row groups that could decompress to too much are also first read
+there.
 
     ... pages ... | footer, a Thrift struct | its length, u32 | PAR1
 """
@@ -49,7 +50,7 @@ class ColumnChunk(NamedTuple):
 
 
 class RowGroup(NamedTuple):
-    """What the footer says about a row group."""
+    """The facts in the footer about a row group."""
 
     num_rows: int
     num_bytes: int

@@ -136,7 +136,7 @@ class ProvedStore(WrappedStore):
         if self._is_cached(blocks):
             return CachedFile(blocks, self._open_later(name, promised))
         file = self._open_proved(name, promised)
-        is_stable = file.entity_tag is not None or blocks.is_complete()  # it was kept while it was hashed
+        is_stable = file.entity_tag is not None or blocks.is_complete()  # it was cached while it was hashed
         return CachedFile(blocks, file) if is_stable and self._is_published(file, name, promised) else file
 
     @staticmethod
@@ -168,11 +168,11 @@ class ProvedStore(WrappedStore):
         return file
 
     def _is_published(self, file: StoredFile, name: str, promised: Shard) -> bool:
-        """Whether an object that was proved is the published file, and not another one with the same records."""
+        """Whether a proved object is the published file, rather than a different file with the same records."""
         return _proofs.holds(ObjectState(self.locate(name), file.entity_tag or ""), promised.sha256)
 
     def forget(self, name: str) -> bool:
-        """Delete the blocks of a file from the cache: its records are damaged, perhaps since they were fetched."""
+        """Delete the cached blocks of a file whose records are damaged, perhaps since they were fetched."""
         promised = self._promises.find(name)
         blocks = None if promised is None else self._blocks_of(promised)
         return blocks is not None and blocks.forget()

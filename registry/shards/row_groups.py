@@ -64,7 +64,7 @@ class BlockCache:
         self._blocks: OrderedDict[tuple[str, int], tuple[Block, int]] = OrderedDict()
         self._num_bytes = 0
         self.num_wanted_bytes = 0
-        """What the files that share this cache have requested and not used yet."""
+        """The bytes that the files of this cache have requested, but not used yet."""
 
     def find(self, name: str, group: int) -> Block | None:
         """Return a cached row group, or None."""
@@ -194,7 +194,7 @@ class RowGroupShard:
     def stream(self, first: int, count: int) -> Iterator[Block]:
         """Yield the records ``first`` to ``first + count`` (excluded), a thousand at a time, without caching.
 
-        It is meant for sequential reads: the rows before ``first`` in its row group are decoded, too.
+        It is meant for sequential reads: the rows before ``first`` in its row group are also decoded.
         """
         stop = first + count
         check_promise(self._path, stop, found=self.num_records, promised=self._promised)

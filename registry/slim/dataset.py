@@ -39,7 +39,7 @@ class Dataset:
         reader: a callable that gets the path of a file and returns (key, record) pairs; None is ``TFRecordReader``.
         decoder: a DataDecoder, which decodes a record to items.
         num_samples: number of records; None if it is unknown.
-        items_to_descriptions: a description of each item; None if there are none.
+        items_to_descriptions: a description of each item, or None.
         extras: all further keyword arguments, e.g. ``num_classes``. Each is also an attribute of the dataset.
 
     Raises:
@@ -127,8 +127,8 @@ class Dataset:
 
         With ``deep``, an ``AbsentFeatureWarning`` names declared features that no record has. Their names may be
         misspelled, so that only default values would be read. A ``ValuesOutsideWarning`` names features with values
-        that they do not allow, such as a number that belongs to no class, the number of records and the first one. With
-        a decoder of one's own, the item ``label`` is compared with ``num_classes``.
+        that they do not allow, such as a number that belongs to no class, with the number of records and the first of
+        them. With a custom decoder, the item ``label`` is compared with ``num_classes``.
 
         Args:
             deep: decode every record instead of only the first.
@@ -189,7 +189,7 @@ class Dataset:
         return result
 
     def _label(self) -> ClassLabel | None:
-        """The classes of the item ``label``, from ``num_classes``; None if there is no such item or number."""
+        """The classes of the item ``label``, from ``num_classes``; None if either is missing."""
         number = self.extras.get("num_classes")
         if not isinstance(number, int | np.integer) or number < 1 or _LABEL not in self.decoder.list_items():
             return None
@@ -211,7 +211,7 @@ class Dataset:
 
 
 def _check_label(label: ClassLabel, value: Any, place: int) -> list[Outside]:
-    """What is outside the classes in the item ``label`` of one record; nothing if it does not hold integers."""
+    """Find values outside the classes in the item ``label`` of a record. Finds nothing if they are not integers."""
     if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind not in "iu":
         return []
     numbers = np.asarray(value).reshape(-1)

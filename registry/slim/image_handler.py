@@ -55,9 +55,8 @@ class Image(ItemHandler):
         dtype: a dtype of NumPy or TensorFlow, or its name. Floats are in 0..1 and integers fill their range, except for
             a JPEG, whose 0..255 are cast.
         repeated: the feature holds any number of images, which are stacked along a new first dimension.
-        dct_method: ``""`` and ``INTEGER_ACCURATE`` decode a JPEG exactly. ``INTEGER_FAST`` gives the pixels that
-            TensorFlow gives by default, if the extra ``jpeg`` is installed, and otherwise has no effect. It is not
-            faster.
+        dct_method: ``""`` and ``INTEGER_ACCURATE`` decode a JPEG exactly. ``INTEGER_FAST`` decodes to the same pixels
+            as TensorFlow's default, if the extra ``jpeg`` is installed, and otherwise has no effect. It is not faster.
 
     Raises:
         UsageError: an option has an invalid value.

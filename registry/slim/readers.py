@@ -290,7 +290,7 @@ def _failed(error: BaseException, name: str, path: str, num_records: int, last: 
         after = f"after {num_records} record{'s' * (num_records != 1)} (the last one is {key!r})"
     return ReaderFailedError(
         f"{path}: the reader {name} failed {after}: {type(error).__name__}: {error}",
-        hint="The cause of this error is what the reader raised. All records before it were returned.",
+        hint="The reader's own exception is the cause of this error. All records before it were returned.",
         details={"path": path, "reader": name, "record": num_records, "key": key},
     )
 
@@ -365,7 +365,7 @@ def check_compression(start: bytes, compression: str | None, *, path: str) -> No
     """Check that a file that begins with ``start`` has the declared ``compression``, and one that can be read.
 
     Raises:
-        CorruptRecordError: it does not; the hint says what the file is.
+        CorruptRecordError: the compression differs; the hint names the kind of the file.
     """
     if not start:
         return

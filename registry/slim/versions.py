@@ -1,4 +1,4 @@
-"""Creates the parts of a TF-Slim dataset from a slice of a version: its plan gives the files, its features the items.
+"""Creates the parts of a TF-Slim dataset from a slice of a version: files from its plan, items from its features.
 
 ``Dataset.from_version`` calls it.
 """
@@ -103,7 +103,7 @@ class FeaturesDecoder(DataDecoder):
         return column.column_of(values).array(len(values))
 
     def limits(self) -> LimitReader:
-        """What finds values that a feature does not allow."""
+        """The search for values that a feature does not allow."""
         return LimitReader(self._features)
 
     def _features_of(self, names: Sequence[str]) -> FeaturesDict:

@@ -1,6 +1,6 @@
 """Explains a plan: every step from an expression's text to files, in sentences and numbers.
 
-It calls the functions that resolve an expression, so an explanation cannot differ from what is read.
+It calls the functions that resolve an expression, so an explanation always matches the records that are read.
 """
 
 from __future__ import annotations

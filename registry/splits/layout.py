@@ -25,7 +25,7 @@ Layout: TypeAlias = Mapping[str, Split | Sequence[int]]
 
 
 class ShardedSplit(Protocol):
-    """What the resolver needs to know about a split. ``model.Split`` implements it."""
+    """The facts about a split that the resolver needs. ``model.Split`` implements it."""
 
     @property
     def name(self) -> str:
@@ -75,7 +75,7 @@ class RecordRange:
 
 
 Located: TypeAlias = tuple[RecordRange, ShardedSplit]
-"""A range of records with the split that holds them."""
+"""A range of records in a split."""
 
 
 class Extent:

@@ -65,7 +65,7 @@ class Rule(Protocol):
     def explain_bound(
         self, part: SplitSlice, bound: int | Fraction | None, extent: Extent, is_end: bool
     ) -> BoundReason:
-        """Explain how a bound became a record; ``is_end`` says whether it is the second bound."""
+        """Explain how a bound became a record. ``is_end`` means that it is the second bound."""
 
 
 class Finder:

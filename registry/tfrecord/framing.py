@@ -148,7 +148,7 @@ def no_such_record(path: str, record: int, *, found: int) -> ShardMismatchError:
 
 def cut_short(path: str, *, was: int, now: int) -> StorageError:
     """Make the error for a file that was truncated after it was opened."""
-    reason = f"it had {was} bytes when it was opened, and has {now} now"
+    reason = f"it had {was} bytes when it was opened, but has {now} now"
     hint = "Published files never change. Fetch it again; `registry verify` names every bad shard."
     return cannot("read", path, reason, hint=hint, was=was, now=now)
 

@@ -52,7 +52,10 @@ class IndexFolder:
 
 
 def _subject(path: str, state: State) -> bytes:
-    """What the index is about; for a file that is identified by its content, that content, at every location."""
+    """The subject of the index.
+
+    For a file that is identified by its content, this is the content, at every location.
+    """
     return os.fsencode(state.entity_tag if isinstance(state, ObjectState) and not state.url else path)
 
 

@@ -1,8 +1,8 @@
 """The states of files, and stamps of files that were hashed, so that an unchanged file need not be hashed again.
 
-A stamp says that a file in one state (size, times, inode and device; for an object, URL and ETag) has one sha256. It is
-a note of the memory (``registry.storage.memory``), next to the indexes. It belongs to the inode, not to the path, so a
-staged folder that is renamed keeps its stamps.
+A stamp states that a file in a certain state (size, times, inode and device; for an object, URL and ETag) has a certain
+sha256. It is a note of the memory (``registry.storage.memory``), next to the indexes. It belongs to the inode, not to
+the path, so a staged folder that is renamed keeps its stamps.
 
 A file that changes twice within the resolution of its clock has the same state before and after the second change. So,
 as git does with "racily clean" entries, no stamp is kept for a file that changed shortly before it was hashed.
@@ -99,7 +99,7 @@ class Watch:
         return self._before if self._look() == self._before else None
 
     def _look(self) -> State | None:
-        """Its present state; None if the store cannot tell changes, or if it is missing, so that hashing it raises."""
+        """Its present state; None if the store cannot detect changes, or if the file is missing."""
         with suppress(OSError):  # a StorageError is one
             path = self._store.locate(self._name)
             if self._store.local_root is not None:

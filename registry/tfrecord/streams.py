@@ -63,7 +63,8 @@ class _Inflater:
 
     def __call__(self) -> bytes:
         while not self._ended:
-            if self._member.eof:  # only now, so that its last piece is returned even if the bytes after it are damaged
+            # Only now, so that the last piece of a member is returned even if the bytes after it are damaged
+            if self._member.eof:
                 self._start_next_member()
                 continue
             self._input = self._input or self._read()

@@ -86,7 +86,7 @@ class Form:
         mask[: len(head)] = b"\xff" * len(head)
         same[: len(head)] = head
         for place, width, _ in self.lengths:
-            for byte in range(place, place + width):  # of a length, only the top bits, which show where it ends
+            for byte in range(place, place + width):  # for a length, only the top bits, which show where it ends
                 mask[byte] = 0x80
                 same[byte] = 0x80 if byte < place + width - 1 else 0
         pairs = zip(np.frombuffer(bytes(mask), "<u8"), np.frombuffer(bytes(same), "<u8"), strict=True)

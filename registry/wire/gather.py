@@ -33,7 +33,7 @@ one (measured)."""
 
 _CHUNK_BYTES: Final = 2**19
 _PIECE_BYTES: Final = 64
-"""What a piece takes at least, so that windows of many small pieces take little memory."""
+"""The minimum size of a piece, so that windows of many small pieces take little memory."""
 
 _WINDOW_BYTES: Final = 128
 _MOST_WINDOWS: Final = 4
@@ -124,7 +124,7 @@ def spare(sizes: Places) -> int:
 def put_in_order(data: Octets, places: Places, source: Octets, starts: Places, sizes: Places) -> None:
     """Write each ``source[start : start + size]`` to its place in ``data``; places ascend, and pieces do not overlap.
 
-    Bytes between pieces, and ``spare(sizes)`` bytes after the last, are overwritten, too.
+    Bytes between pieces, and ``spare(sizes)`` bytes after the last, are also overwritten.
     """
     for first, last in chunks_of((sizes + _PIECE_BYTES).cumsum(), _CHUNK_BYTES):
         some = sizes[first:last]
@@ -147,7 +147,7 @@ def put(data: Octets, places: Places, pieces: npt.NDArray[np.void]) -> None:
 def put_ragged(data: Octets, places: Places, source: Octets, starts: Places, sizes: int | Places) -> None:
     """Write each ``source[start : start + size]`` to its place in ``data``.
 
-    If the sizes differ, up to ``overrun(sizes)`` bytes after each piece are overwritten, too.
+    If the sizes differ, up to ``overrun(sizes)`` bytes after each piece are also overwritten.
     """
     if isinstance(sizes, int):
         if sizes:

@@ -27,7 +27,7 @@ _MIN_VECTORIZED: Final = 13
 """Fewer records than this are read one by one, which is faster than a step over all of them (measured)."""
 
 _MIN_TEMPLATE: Final = 64
-"""A template is created only for at least this number of records of one length, because it takes time, too."""
+"""A template is created only for at least this number of records of one length, because creating it also takes time."""
 
 _MOST_LENGTHS: Final = 64
 _MOST_ORDERS: Final = 8

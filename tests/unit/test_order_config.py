@@ -97,7 +97,7 @@ def test_a_shuffle_without_a_seed_has_no_order_yet(config: ReadConfig, name: str
     assert config.needs_seed
     with pytest.raises(UsageError) as caught:
         plan.order(config)
-    assert str(caught.value) == (f"the shuffle has no {name}, and without it every read has an order of its own")
+    assert str(caught.value) == (f"the shuffle has no {name}, without which every read has a different order")
     assert caught.value.hint == f"Write ReadConfig({name}=42, ...), or config.with_seed(42)."
     seeded = config.with_seed(5)
     assert not seeded.needs_seed

@@ -312,7 +312,7 @@ def test_a_file_that_is_cut_while_it_is_open_is_an_error(files: Stored) -> None:
     for ask in (lambda: reader[0], lambda: reader[[5, 3]], lambda: list(reader)):
         with pytest.raises(StorageError) as caught:
             ask()
-        assert str(caught.value) == f"cannot read {path}: it had {size} bytes when it was opened, and has 30 now"
+        assert str(caught.value) == f"cannot read {path}: it had {size} bytes when it was opened, but has 30 now"
         assert caught.value.hint == (
             "Published files never change. Fetch it again; `registry verify` names every bad shard."
         )

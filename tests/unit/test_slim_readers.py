@@ -225,7 +225,7 @@ def test_an_error_of_a_reader_names_the_file_and_how_far_it_came(path: Path) -> 
         )
         assert (
             caught.value.hint
-            == "The cause of this error is what the reader raised. All records before it were returned."
+            == "The reader's own exception is the cause of this error. All records before it were returned."
         )
         assert caught.value.details == {"path": "shard", "reader": "read_badly", "record": 1, "key": "k"}
         assert isinstance(caught.value.__cause__, KeyError)
