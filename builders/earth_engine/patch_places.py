@@ -150,7 +150,7 @@ def places_of_split(
     Raises:
         UsageError: the split holds no patches, or no such bands, or a record may lack one of them.
         ShardMismatchError: the mixer is of another export.
-        PreparedFormatError: what is kept is malformed.
+        PreparedFormatError: the stored places are malformed.
     """
     kept_split = kept_split or KeptSplit()
     if kept_split.is_table:

@@ -89,7 +89,7 @@ def plot_export(
         export: the result of ``open_export(..., count=True)``. The bands red, green and blue are drawn if it has them,
             else its bands if there are three, else the first band.
         output: path of the file.
-        margin: draw the margin of each patch, too.
+        margin: also draw the margin of each patch.
         overwrite: replace the file.
         advance: called with the number of records read since the last call.
 

@@ -376,7 +376,7 @@ def _to_json(value: Any, *, finite: bool = True) -> Any:
         return None if finite else value
     if value.is_integer() and abs(value) <= _WHOLE and (value or math.copysign(1, value) > 0):
         return int(value)
-    return float(str(np.float32(value)))  # the shortest text that gives this float of 32 bits
+    return float(str(np.float32(value)))  # the shortest text that parses to this float of 32 bits
 
 
 def _no_text(value: bytes) -> FeatureError:

@@ -109,7 +109,7 @@ def assemble(
     elif prefix is not None:
         raise UsageError(
             "prefix does not apply to arrays",
-            hint="Remove prefix, or give the folder of TFRecords.",
+            hint="Remove prefix, or pass the folder of TFRecords.",
             details={"option": "prefix"},
         )
     found = found or beside
@@ -180,7 +180,7 @@ def find_files(source: Any, *, prefix: str | None = None) -> tuple[Files, FoundM
         if prefix is not None:
             raise UsageError(
                 "prefix does not apply to a list of files",
-                hint="Remove prefix, or give the folder.",
+                hint="Remove prefix, or pass the folder.",
                 details={"option": "prefix"},
             )
         if folders := [fspath(path) for path in source if fspath(path).endswith("/")]:
@@ -209,7 +209,7 @@ def _find(text: str, prefix: str | None) -> FoundExport:
 
 
 def _mixer_beside(store: Store, filename: str) -> FoundMixer | None:
-    """The mixer next to a file whose prefix matches the file name; the longest prefix wins."""
+    """Return the mixer next to a file whose prefix matches the file name. The longest prefix wins."""
     folder, slash, last = filename.rpartition("/")
     known = [
         (match[1], name)

@@ -40,8 +40,8 @@ _CRS_TEXT = re.compile(r"""\s*(\w+\s*\[ | [{+] | \w+=  | [\w-]+ (::?[\w.,+-]+)* 
 """WKT, JSON and strings of PROJ, codes of authorities, and names such as WGS84."""
 
 _SETTINGS: Final = {
-    "GDAL_CACHEMAX": 2**26,  # else a twentieth of the machine's memory, however little of it is ours
-    "GDAL_PAM_ENABLED": "NO",  # no second file beside the first, which would have the temporary name
+    "GDAL_CACHEMAX": 2**26,  # by default it is a twentieth of the machine's memory, even if little of it is available
+    "GDAL_PAM_ENABLED": "NO",  # no second file next to the first, which would have the temporary name
 }
 
 

@@ -83,7 +83,7 @@ class GeoTiffRaster:
             self.transform = found
             self.crs = crs_text(self._data.crs) if crs is None else _check_crs(crs_text(crs))
             self.size = Size(self._data.width, self._data.height)
-            # Read once for all bands: each access makes rasterio look at every band.
+            # Read once for all bands, because each access makes rasterio inspect every band.
             self._dtypes = tuple(self._data.dtypes)
             self._flags = [{flag.name for flag in flags} for flags in self._data.mask_flag_enums]
             chosen = self._choose(bands)

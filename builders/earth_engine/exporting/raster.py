@@ -1,4 +1,4 @@
-"""Defines what an export reads: a georeferenced raster whose rows are read a few at a time.
+"""Defines the input of an export: a georeferenced raster whose rows are read a few at a time.
 
     numpy arrays        ArrayRaster     with a transform and CRS from the caller
     GeoTIFF             GeoTiffRaster   read through rasterio; see geotiff_raster.py

@@ -34,9 +34,9 @@ MIXER = re.compile(r"(?P<prefix>.*?)(?P<dash>-?)mixer\.json", re.I | re.S)
 _LIKE_THEM = re.compile(r"\.tfrecord|mixer\b.*\.json", re.I | re.S)
 """In the name of a file that may belong to an export: ``area-00001.tfrecord (1).gz``, ``area-mixer (1).json``."""
 _COPY = re.compile(r"(?P<prefix>.*?)-?(?P<digits>[0-9]{5,})[ (]", re.S)
-"""The beginning of a name that browsers give to a second download of a shard."""
+"""The beginning of the name of a second download of a shard by a browser."""
 _COPY_OF: Final = "Copy of "
-"""What Google Drive writes before the name of a copy."""
+"""The prefix that Google Drive adds to the name of a copy."""
 _USUAL_DIGITS: Final = 5
 
 

@@ -1,4 +1,4 @@
-"""Infers what the records of an export are (patches, pixels with series, or rows) and checks that they agree."""
+"""Infers the form of the records of an export (patches, pixels with series, or rows) and checks that they agree."""
 
 from __future__ import annotations
 
