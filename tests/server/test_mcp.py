@@ -151,8 +151,16 @@ def test_the_tools_are_off_unless_the_setting_is_on(lab: SqlCatalog, ann: str) -
 def test_no_answer_has_a_place_of_the_server(agents: TestServer, lab: SqlCatalog) -> None:
     token = make_token(lab, "admin", Role.ADMIN)
     calls = {name: (name, arguments) for name, arguments in EVERY_TOOL.items()}
-    calls["temporary"] = ("sql", {"sql": "SELECT current_setting('memory_limit')"})
+    settings = (
+        *("SELECT current_setting('memory_limit')", "FROM duckdb_settings()", "FROM duckdb_extensions()"),
+        *("SELECT * FROM system.main.Duckdb_Settings()", "FROM query('FROM duckdb_settings()')"),
+        *("WITH a AS (FROM duckdb_settings()) FROM a", "SELECT 1 UNION ALL SELECT count(*) FROM pragma_version()"),
+        "SELECT * FROM json_execute_serialized_sql(json_serialize_sql('FROM duckdb_settings()'))",
+    )
+    calls |= {sql: ("sql", {"sql": sql}) for sql in settings}
     results = over_http(calling_each(calls), agents.url, token)
+    messages = {results[sql].structured_content["error"]["message"] for sql in settings}
+    assert all(message.startswith("a query may not call ") for message in messages), messages
     text = "".join(result.content[0].text for result in results.values())
     assert "hidden-place" not in text
     assert "folder" not in results["show"].structured_content["data"]

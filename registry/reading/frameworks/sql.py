@@ -8,6 +8,7 @@ The query cannot access anything else: DuckDB has no files, network, extensions,
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,6 +47,9 @@ _SETTINGS: Final = {
     "max_temp_directory_size": _DISK,
     "lock_configuration": "true",
 }
+_ABOUT_MACHINE: Final = re.compile(r"(duckdb|pragma)_\w+|current_setting|query|query_table|json_execute_serialized_sql")
+"""Functions whose rows or errors name folders of the machine, and those that run text as SQL."""
+
 _NAMED: Final = 20
 
 
@@ -66,7 +70,8 @@ class Query:
         Args:
             query: one SELECT statement.
             open_table: returns the reader of a table by its name, or raises an error.
-            limits: settings of DuckDB in place of the usual limits, such as ``memory_limit``.
+            limits: settings of DuckDB in place of the usual limits, such as ``memory_limit``, for a query of others. Such
+                a query cannot read settings, because they name folders of this machine.
 
         Raises:
             QueryError: the query is not one SELECT statement, or names a column that does not exist, or is invalid.
@@ -84,7 +89,7 @@ class Query:
             if kinds != [duckdb.StatementType.SELECT]:
                 words = ", ".join(kind.name for kind in kinds) or "none"
                 raise QueryError(f"a query is one SELECT statement, not {words}", hint="Write one SELECT ... FROM ...")
-            names, own_names = _find_tables(connection, query)
+            names, own_names = _find_tables(connection, query, is_foreign=limits is not None)
             for name in sorted(names):
                 try:
                     self._tables[name] = _Table(open_table(name), self)
@@ -140,7 +145,7 @@ def _distinct_names(names: Sequence[str]) -> list[str]:
     return list(distinct)
 
 
-def _find_tables(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[set[str], set[str]]:
+def _find_tables(connection: duckdb.DuckDBPyConnection, query: str, *, is_foreign: bool) -> tuple[set[str], set[str]]:
     """The names of tables in a query, and those that it defines by WITH, from the tree of DuckDB's parser.
 
     DuckDB's ``get_table_names`` refuses USING, because it knows no columns yet.
@@ -158,6 +163,9 @@ def _find_tables(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[set
         if isinstance(node, dict):
             if node.get("table_name"):
                 names.add(node["table_name"].strip('"'))  # that of DESCRIBE is quoted
+            function = str(node.get("function_name", "")).lower()
+            if is_foreign and _ABOUT_MACHINE.fullmatch(function):
+                raise QueryError(f"a query may not call {function} here", hint="Ask for datasets only.")
             own_names.update(entry["key"] for entry in (node.get("cte_map") or {}).get("map", ()))
         if isinstance(node, dict | list):
             nodes.extend(node.values() if isinstance(node, dict) else node)
