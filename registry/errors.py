@@ -384,7 +384,7 @@ class ProtectedError(ConflictError, code="protected"):
 
 
 class OtherSourceError(ConflictError, code="other_source"):
-    """Data was added under the name of a dataset from another source, without ``replace``.
+    """An addition has the name of a dataset from another source, and ``replace`` was not passed.
 
     ``details`` contains ``dataset`` and ``version``, its newest one; ``producer``, which made that version, and
     ``source``, which would be added, each with ``action``, ``kind`` and ``place``; and ``options``, the two ways out.

@@ -69,7 +69,10 @@ def stats(
     from registry.statistics import duplicate_sentences, find_differences
 
     if processes is not None and not compute:
-        raise UsageError(f"{spell('processes', processes)} needs {spell('compute', True)}", hint="Leave it out.")
+        raise UsageError(
+            f"{spell('processes', processes)} needs {spell('compute', True)}",
+            hint=f"Leave it out, or add {spell('compute', True)}.",
+        )
     with session.connect_unless_pinned() as catalog:
         dataset = session.look_up(catalog, reference)
         splits = _chosen(dataset.splits, split, "split")  # before the work

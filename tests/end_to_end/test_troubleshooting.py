@@ -25,7 +25,7 @@ from registry.features import FeaturesDict
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
 ENTRIES = re.findall(r"^### `([^\n]+)`\n\n(.+?)(?=^#|\Z)", PAGE, flags=re.MULTILINE | re.DOTALL)
-ELSEWHERE = {"… refuses: permission denied …"}  # its end is PostgreSQL's; provoked in test_deployment.py
+ELSEWHERE = {"… refuses it: permission denied …"}  # its end is PostgreSQL's; provoked in test_deployment.py
 OF_OTHERS = {  # messages of other software
     "stack expects each tensor to be equal size",
     "Trying to resize storage that is not resizable",
@@ -285,7 +285,7 @@ PROVOKED: dict[str, Callable[[SimpleNamespace], object]] = {
     ),
     "…: this was changed since the file was written: its digest does not match its content": _load_edited_pins,
     "the files of … are not in any folder that was searched": _read_lost_pins,
-    "there is no pin file …": lambda _: registry.load_pin("absent.yaml"),
+    "no pin file at …": lambda _: registry.load_pin("absent.yaml"),
 }
 
 
