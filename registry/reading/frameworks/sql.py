@@ -70,8 +70,8 @@ class Query:
         Args:
             query: one SELECT statement.
             open_table: returns the reader of a table by its name, or raises an error.
-            limits: settings of DuckDB in place of the usual limits, such as ``memory_limit``, for a query of others. Such
-                a query cannot read settings, because they name folders of this machine.
+            limits: settings of DuckDB in place of the usual limits, such as ``memory_limit``, for a query of others.
+                Such a query cannot read settings, because they name folders of this machine.
 
         Raises:
             QueryError: the query is not one SELECT statement, or names a column that does not exist, or is invalid.
