@@ -186,7 +186,7 @@ def test_a_flag_is_retired_once_no_version_that_can_be_read_switches_it_off(
     catalog.experiments.add("flag", ADDED, actor="ann")
     with pytest.raises(ConflictError) as caught:
         catalog.experiments.retire("flag", actor="ann")
-    assert caught.value.message == "flag is off by default, but a retired flag is on for good"
+    assert caught.value.message == "flag is off by default, but a retired flag is always on"
     assert caught.value.hint == "First switch it on: registry experiment set-default flag on"
     catalog.experiments.set_default("flag", True, actor="ann")
     publish_flagged(catalog, "mnist/plain:1.0.0", {"flag": False})

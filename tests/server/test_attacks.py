@@ -183,7 +183,7 @@ def test_only_a_maintainer_promotes_in_a_protected_dataset(
         shared.configs.set_protection(scope, protect=True, actor="root")
         if dataset != "secret_digits":
             refusal = refused(publisher, "lifecycle.promote", reference=reference)
-            assert refusal.startswith("lab_digits is protected, so it needs the role maintainer")
+            assert refusal.startswith("lab_digits is protected, so this needs the role maintainer")
             for patterns in (("lab_*",), ("other_*",)):
                 maintainer = Attacker(shared, Role.MAINTAINER, *patterns)
                 if patterns == ("lab_*",):

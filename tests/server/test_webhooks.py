@@ -525,7 +525,7 @@ def test_a_webhook_that_cannot_be_created_says_why(catalog: SqlCatalog) -> None:
         "invalid webhook URL 'https://": {"url": "https://ci.example/a b"},
         "a webhook needs https, not 'http://ci.example/x': others could read": {"url": "http://ci.example/x"},
         "a webhook needs https, not 'http://8.8.8.8/'": {"url": "http://8.8.8.8/"},
-        "has a password, a key or a fragment": {"url": "https://ann:pw@ci.example/"},
+        "must not contain a password, a key or a fragment": {"url": "https://ann:pw@ci.example/"},
         "a key or a fragment, because it is stored": {"url": "https://ci.example/?token=abc"},
         "invalid pattern 'a b' of a token": {"datasets": ["a b"]},
         "no action 'sing'": {"actions": ["sing"]},
@@ -560,7 +560,7 @@ def test_a_receiver_believes_what_the_service_has_signed_and_nothing_else() -> N
     right = signed(secret, body)
     assert registry.verify_webhook(secret, right, body) == {"type": "publish"}
     wrong: dict[str, tuple[dict[str, str], bytes]] = {
-        "no headers": ({}, body),
+        "lacks the headers": ({}, body),
         "no headers of a webhook": (right | {"Webhook-Timestamp": "1e9"}, body),
         "older than five minutes": (signed(secret, body, at=time.time() - 301), body),
         "or from the future": (signed(secret, body, at=time.time() + 301), body),
