@@ -190,7 +190,7 @@ def _find_parquet(
             raise (error if fault is None or len(named.files) > 1 else fault) from error
         ordered = {}
     if earlier - ordered.keys():
-        return by_file, replace(named, reason="as in the version before")
+        return by_file, replace(named, reason="as in the previous version")
     shards = [
         SplitFiles(name=name, filenames=tuple(names), template=template) for name, (template, names) in ordered.items()
     ]

@@ -384,7 +384,7 @@ def _keep(column: ColumnSchema, wish: Wish, found: Any) -> ColumnSchema:
         return replace(column, feature=label, reason=reason)
     if isinstance(before, Image) and isinstance(feature, Image) and before.dtype == feature.dtype:
         common = common_picture(before, feature)
-        is_wider = f"other sizes than {before.shape} of the version before"
+        is_wider = f"other sizes than {before.shape} of the previous version"
         return replace(column, feature=common, reason=column.reason if common == before else is_wider)
     feature, kind = keep_types(before, wish.arrow_type, feature, column.arrow_type)
     if (feature, kind) == (column.feature, column.arrow_type):

@@ -105,7 +105,7 @@ class BadRows:
             return ""
         types = [{column.name: column.anew} for column in before if is_type(column.anew)]
         own = "".join(f". To change one type: {spell('features', pair)}" for pair in types[:1])
-        return f". To infer all types anew, not as in the version before: {spell('retype', True)}{own}"
+        return f". To infer all types anew, not as in the previous version: {spell('retype', True)}{own}"
 
     def _explain_mixed(self) -> str:
         """Return a hint that keeps a column whose values have several types."""
@@ -429,14 +429,14 @@ def _choose_rule(
     requested = REQUESTED
     if options.key_by is None:
         if earlier is not None and earlier.kind == "column" and earlier.columns[0] in names:
-            return earlier, "as in the version before"
+            return earlier, "as in the previous version"
         requested = ""
     if has_paths and options.key_by != "content" and (options.key_by == "path" or not _is_content(earlier, stored)):
         return KeyRule(kind="path"), requested or "the path of a file, or the key in an archive"
     if earlier is not None and _is_content(earlier, stored):
         # Also if content keys are requested: the same command then gives the same keys each time.
         known = [column for column in columns if column in stored] if isinstance(columns, list) else []
-        return earlier.with_more_columns(known, stored), requested or "the same columns as in the version before"
+        return earlier.with_more_columns(known, stored), requested or "the same columns as in the previous version"
     return KeyRule(kind="content", columns=tuple(sorted(stored))), requested or "there is no key column"
 
 

@@ -127,7 +127,7 @@ class ClassValues:
         try:
             label, reason = self._decide_names(column) if are_names else self.decide(column, types, is_text=is_text)
         except SourceError as error:
-            more = f"{error.hint}. To infer all types anew, not as in the version before: {spell('retype', True)}"
+            more = f"{error.hint}. To infer all types anew, not as in the previous version: {spell('retype', True)}"
             raise SourceError(error.message, hint=more, details=error.details) from error
         return continue_classes(column, before, label, reason, is_by_name=True)
 
@@ -181,9 +181,9 @@ def continue_classes(
     if label.names is None and (label.num_classes or 0) <= num_before:
         return before, AS_BEFORE
     if before.names is None and label.names is None:
-        return label, f"{reason}; {num_before:,} in the version before"
+        return label, f"{reason}; {num_before:,} in the previous version"
     raise SourceError(
-        f"column {quote(column)}: its classes were {_describe(before)} in the version before, and are "
+        f"column {quote(column)}: its classes were {_describe(before)} in the previous version, and are "
         f"{_describe(label)} now",
         hint=f"To number the classes anew: {spell('retype', True)}",
         details={"column": column},
@@ -208,7 +208,7 @@ def _refuse(column: str, problem: str) -> NoReturn:
     )
 
 
-AS_BEFORE: Final = "as in the version before"
+AS_BEFORE: Final = "as in the previous version"
 
 
 def describe_requests(
@@ -257,7 +257,7 @@ def remembered_wishes(features: FeaturesDict, custom: Mapping[str, Any]) -> dict
     lists, absent = _names(entry.get("null_as_empty")), entry.get("absent")
     wishes = {name: Wish(text="skip", action="skip", is_remembered=True) for name in _names(entry.get("skipped"))}
     for name, written in absent.items() if isinstance(absent, Mapping) else ():
-        wish = read_type(written, name, "the metadata of the version before")
+        wish = read_type(written, name, "the metadata of the previous version")
         if isinstance(wish.feature, ClassLabel):
             wish = Wish(text=AS_BEFORE, action="classes", classes=wish.feature)
         wishes[name] = replace(wish, is_remembered=True)
@@ -283,14 +283,14 @@ def remembered_wishes(features: FeaturesDict, custom: Mapping[str, Any]) -> dict
 
 
 def keep_types(before: Feature, known: Any, feature: Feature, kind: Any) -> tuple[Feature, Any]:
-    """The feature and the Arrow type of a column with the types of the version before.
+    """The feature and the Arrow type of a column with the types of the previous version.
 
     A nullable field of objects in lists is kept even if no object has it any more: it is null in all objects, and
     exports to JSON lines omit the key.
 
     Args:
-        before: its feature in the version before.
-        known: its Arrow type in the version before.
+        before: its feature in the previous version.
+        known: its Arrow type in the previous version.
         feature: the feature that its values have now. Its fields that are new are kept.
         kind: their Arrow type.
     """
@@ -318,7 +318,7 @@ def keep_types(before: Feature, known: Any, feature: Feature, kind: Any) -> tupl
 
 
 def _arrow_type(path: str, feature: Feature, words: Mapping[str, str], nullable: frozenset[str]) -> Any:
-    """The Arrow type of the values of ``feature`` in the version before.
+    """The Arrow type of the values of ``feature`` in the previous version.
 
     Args:
         path: the name of the column, or the path of a field, with ``[]`` for elements.

@@ -299,7 +299,7 @@ def _rename_columns(names: Mapping[str, str], must_exist: Collection[str], rows:
             raise SourceError(
                 f"two columns would be named {name!r}",
                 hint=f"Choose another name with {spell('rename_columns')}. "
-                f"If {old!r} has that name from the version before: {spell('rename_columns', {old: old})}",
+                f"If {old!r} has that name from the previous version: {spell('rename_columns', {old: old})}",
                 details={"column": name[:200]},
             )
     bad = tuple(

@@ -81,7 +81,7 @@ def test_a_column_decides_the_split_and_another_the_key(cli: Cli, folder: Path) 
     assert "\nexamples: train 2, test 1\npublished people:1.0.0: 3 examples in 2 shards" in ran.out
     assert rows("people", "test") == [{"id": 2, "name": "Alan"}]
     again = cli("add", "people.csv", "--split-by", "part")
-    assert "\nkeys: the column 'id' (as in the version before)\n" in again.out
+    assert "\nkeys: the column 'id' (as in the previous version)\n" in again.out
     (folder / "people.csv").write_text("id,part,name\n1,train,Ada\n2,test,Alan\n4,train,Grace\n")
     diff = cli("add", "people.csv", "--split-by", "part", "--dry-run").out
     assert sorted(re.findall("    record [0-9] (.*)", diff)) == [

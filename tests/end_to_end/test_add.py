@@ -165,7 +165,7 @@ def test_a_new_column_that_tells_identical_rows_apart_is_minor_in_any_order(cata
 def test_a_key_column_keeps_a_changed_row_in_its_place(catalog: registry.Catalog) -> None:
     catalog.add(source({"train": PRICES}), "prices", key="name")
     changed = PRICES.set_column(1, "price", [[99.0, *PRICES["price"].to_pylist()[1:]]])
-    report = catalog.add(source({"train": changed}), "prices", dry_run=True)  # the rule of the version before
+    report = catalog.add(source({"train": changed}), "prices", dry_run=True)  # the rule of the previous version
     assert str(report.plan.rule) == "the column 'name'"
     assert report.diff is not None
     assert [(one.same, one.changed) for one in report.diff.records] == [(299, 1)]

@@ -88,7 +88,7 @@ def test_new_classes_follow_those_of_the_version_before(tmp_path: Path, catalog:
     report = add_csv(catalog, tmp_path, HEADER + ROWS + "2026-02-02,ant,3000,3,z,2.5,3" + LISTS)
     (label,) = (column for column in report.plan.schema.columns if column.name == "label")
     assert label.feature == ClassLabel(names=["cat", "dog", "ant"])
-    assert label.reason == '3 classes, as in the version before; new: "ant"'
+    assert label.reason == '3 classes, as in the previous version; new: "ant"'
     assert labels_of(catalog) == {"1069": "dog", "2000": "cat", "3000": "ant"}
     # A class that no record has any more keeps its number.
     report = add_csv(catalog, tmp_path, HEADER + "2026-02-02,dog,3000,3,z,2.5,3" + LISTS)
@@ -101,7 +101,7 @@ def test_a_value_that_does_not_fit_is_refused_with_its_line(tmp_path: Path, cata
         add_csv(catalog, tmp_path, HEADER + ROWS + "soon,dog,3000,300,z,2.5,3" + LISTS)
     assert "rows.csv:4, column 'when': expected date32[day] such as 2026-01-31, found \"soon\"" in str(caught.value)
     assert caught.value.hint is not None
-    assert caught.value.hint.endswith("To infer all types anew, not as in the version before: retype=True")
+    assert caught.value.hint.endswith("To infer all types anew, not as in the previous version: retype=True")
     assert str(catalog.dataset("rows").version) == "1.0.0"
 
 
@@ -143,7 +143,7 @@ def test_classes_do_not_change_from_names_to_numbers(catalog: Catalog) -> None:
     catalog.add([{"label": name} for name in ("cat", "dog")], "rows", features={"label": "ClassLabel"})
     catalog.add([{"label": 1}], "rows")  # a number of a class
     with pytest.raises(
-        SourceError, match='column "label": its classes were the names "cat", "dog" in the version before'
+        SourceError, match='column "label": its classes were the names "cat", "dog" in the previous version'
     ):
         catalog.add([{"label": 7}], "rows")
 
@@ -191,7 +191,7 @@ def test_a_value_of_another_type_is_refused_with_its_line(
     error = refusal(catalog, tmp_path / "rows.csv")
     assert error.message == f"1 row or file cannot be used\n  rows.csv:3, column 'x': {fault}"
     assert error.hint is not None
-    assert "To infer all types anew, not as in the version before: retype=True. To change one type: fea" in error.hint
+    assert "To infer all types anew, not as in the previous version: retype=True. To change one type: fea" in error.hint
     assert str(catalog.add(tmp_path / "rows.csv", retype=True).reference) == "rows:2.0.0"
 
 
@@ -199,7 +199,7 @@ def test_an_error_of_a_type_says_how_to_change_it(tmp_path: Path, catalog: Catal
     add_csv(catalog, tmp_path, "id,unit price\n1,7\n")
     error = refusal(catalog, (tmp_path / "rows.csv").write_text("id,unit price\n1,7\n2,\n") and tmp_path / "rows.csv")
     assert error.hint == (
-        "Correct them, or leave them out: skip_bad=1. To infer all types anew, not as in the version before: "
+        "Correct them, or leave them out: skip_bad=1. To infer all types anew, not as in the previous version: "
         "retype=True. To change one type: features={'unit price': 'int64?'}"
     )
     report = catalog.add(tmp_path / "rows.csv", features={"unit price": "int64?"})
@@ -226,7 +226,7 @@ def test_a_type_stays_if_the_values_look_like_another(
     assert types_of(report) == {**types_of(before), "y": types_of(report)["y"]}
     assert str(report.reference) == "rows:2.1.0"
     (column,) = (column for column in report.plan.schema.columns if column.name == "x")
-    assert column.reason.startswith("as in the version before, else ")
+    assert column.reason.startswith("as in the previous version, else ")
 
 
 @pytest.mark.parametrize(
@@ -305,11 +305,11 @@ def test_a_number_of_a_class_is_that_of_the_version_before(catalog: Catalog) -> 
     catalog.add(table(["cat", "dog"], [0, 1]), "rows")
     report = catalog.add(table(["cat", "dog", "ant"], [0, 1, 2]), "rows")
     (column,) = report.plan.schema.columns
-    assert column.reason == '3 classes, as in the version before; new: "ant"'
+    assert column.reason == '3 classes, as in the previous version; new: "ant"'
     with pytest.raises(SourceError) as caught:
         catalog.add(table(["ant", "cat", "dog"], [0, 1, 2]), "rows")
     assert caught.value.message == (
-        'column "label": its classes were the names "cat", "dog", "ant" in the version before, and are the names '
+        'column "label": its classes were the names "cat", "dog", "ant" in the previous version, and are the names '
         '"ant", "cat", "dog" now'
     )
     assert caught.value.hint == "To number the classes anew: retype=True"

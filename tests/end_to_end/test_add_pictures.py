@@ -131,7 +131,7 @@ def test_a_shape_on_which_all_agree_widens_with_other_sizes(tmp_path: Path, cata
     make_picture("RGB").resize((9, 5)).save(tmp_path / "in" / "cat" / "c.png")
     report = catalog.add(tmp_path / "in", "pictures")
     assert catalog.dataset("pictures").features["image"].shape == (5, None, 3)
-    assert report.plan.schema.columns[0].reason == "other sizes than (5, 7, 3) of the version before"
+    assert report.plan.schema.columns[0].reason == "other sizes than (5, 7, 3) of the previous version"
     (tmp_path / "in" / "cat" / "c.png").unlink()
     catalog.add(tmp_path / "in", "pictures")
     assert catalog.dataset("pictures").features["image"].shape == (5, None, 3)

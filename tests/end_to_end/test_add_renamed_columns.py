@@ -172,6 +172,6 @@ def test_a_remembered_name_that_is_in_the_way_can_be_given_back(tmp_path: Path, 
     source.write_text("a,q,x\n1,2,3\n")
     with pytest.raises(SourceError, match="two columns would be named 'q'") as caught:
         catalog.add(source, "d", rename_columns={"x": "y"})
-    assert "If 'a' has that name from the version before: " in (caught.value.hint or "")
+    assert "If 'a' has that name from the previous version: " in (caught.value.hint or "")
     catalog.add(source, "d", rename_columns={"x": "y", "a": "a"})
     assert set(catalog.dataset("d").features) == {"a", "q", "y"}
