@@ -199,7 +199,7 @@ def test_lost_files_are_restored_where_they_were_and_nowhere_else(catalog: regis
     catalog.rename("rain", "weather")
     catalog.dataset("weather").export_tfds(tmp_path / "out")
     again = catalog.publish(tmp_path / "kept")
-    assert (str(again.version.reference), again.notes) == ("weather:1.0.0", ("rain was renamed: it is weather now",))
+    assert (str(again.version.reference), again.notes) == ("weather:1.0.0", ("rain was renamed to weather",))
     assert not catalog.publish(tmp_path / "out" / "weather" / "1.0.0").newly  # all is there: nothing is written
     assert not (Path(catalog.data_dir) / "weather").exists()
     next(place.glob("*.tfrecord-*")).unlink()
@@ -257,7 +257,7 @@ def test_every_command_notes_a_former_name_and_none_a_present_one(
     catalog.rename("rain", "weather")
     if command[0] == "remove":
         catalog.lifecycle.drop("rain:1.0.0", reason="old")
-    note = "note: rain was renamed: it is weather now\n"
+    note = "note: rain was renamed to weather\n"
     for name in ("rain", "weather"):
         words = [word.replace("rain", name) for word in command]
         assert run([*words, "--catalog", catalog.url, "--data-dir", catalog.data_dir]) == 0
