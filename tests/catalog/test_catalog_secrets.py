@@ -283,7 +283,7 @@ def test_a_backup_of_an_old_schema_says_that_it_contains_secrets(
     assert "hunter2" not in said.out + said.err
     assert run(["restore", str(file), "--catalog", str(tmp_path / "new.db")]) == 0
     said = capsys.readouterr()
-    assert f"warning: {file} still contains these secrets; replace it by a new backup, and revoke them\n" in said.err
+    assert f"warning: {file} still contains these secrets; replace it with a new backup, and revoke them\n" in said.err
     assert "hunter2" not in said.out + said.err
     assert run(["backup", str(tmp_path / "new.gz"), "--catalog", str(tmp_path / "new.db"), "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["data"]["num_secret_rows"] == 0

@@ -73,7 +73,7 @@ def test_an_export_is_imported_and_read(cli: Cli, folder: Path) -> None:
     ran = cli("import", "earth-engine", str(folder), "--dry-run")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith(DESCRIBED.format(title="split    train\n", records="records  2\n"))
-    assert ran.out.endswith("\narea:1.0.0: 2 examples\na version of this number is not published yet\n")
+    assert ran.out.endswith("\narea:1.0.0: 2 examples\na version with this number is not published yet\n")
     ran = cli("import", "earth-engine", str(folder))
     assert (ran.code, ran.err) == (0, "")
     assert "\npublished area:1.0.0: 2 examples in 2 shards, " in ran.out
@@ -83,7 +83,7 @@ def test_an_export_is_imported_and_read(cli: Cli, folder: Path) -> None:
     assert again.splitlines()[-2].startswith("area:1.0.0 is already published (sha256:")
     assert again.splitlines()[-1] == "canonical: area:1.0.0, as before"
     assert (
-        "a version of this number is already published" in cli("import", "earth-engine", str(folder), "--dry-run").out
+        "a version with this number is already published" in cli("import", "earth-engine", str(folder), "--dry-run").out
     )
 
 

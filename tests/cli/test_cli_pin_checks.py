@@ -69,7 +69,7 @@ def test_verify_names_file_record_feature_and_both_digests(pins: Cli, workspace:
 def test_an_empty_pin_names_no_folder(digits: Cli) -> None:
     assert digits("pin", "create", "digits", "train[:0]").code == 0
     out = digits("pin", "verify", "dataset.lock.yaml").out
-    assert out == "train: digits:1.0.0 train[:0]: 0 records as pinned: every file is the pinned one (no files)\n"
+    assert out == "train: digits:1.0.0 train[:0]: 0 records as pinned: every file matches the pin (no files)\n"
 
 
 def test_a_damaged_record_is_not_read_and_not_pinned(pins: Cli, workspace: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_program_that_is_locked_to_a_pin_file_reads_what_is_pinned(
     )
     monkeypatch.setenv("REGISTRY_LOCKED", "head.yaml")
     gone = pins("read", "digits", "train")
-    assert (gone.code, gone.err.splitlines()[0]) == (1, "error: there is no pin file head.yaml")
+    assert (gone.code, gone.err.splitlines()[0]) == (1, "error: no pin file at head.yaml")
     monkeypatch.delenv("REGISTRY_LOCKED")
     pins("pin", "create", "digits", "train[:10]", "-o", "first.yaml")
     monkeypatch.setenv("REGISTRY_LOCKED", "first.yaml")

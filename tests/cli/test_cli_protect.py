@@ -43,7 +43,7 @@ def test_a_protected_dataset_is_promoted_by_promote_alone(cli: Cli, folders: dic
     last_line(cli, folders["1.0.0"])
     protected = cli("config", "protect", "animals")
     assert protected.out == "animals is protected: only 'registry promote' changes its canonical version\n"
-    assert cli("config", "protect", "animals").out == "animals is protected already\n"
+    assert cli("config", "protect", "animals").out == "animals is already protected\n"
 
     refused = cli("publish", folders["2.0.0"], "--promote")
     assert (refused.code, refused.err) == (

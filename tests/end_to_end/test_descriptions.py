@@ -131,7 +131,7 @@ def test_wrong_words_are_refused_before_the_work(catalog: registry.Catalog, anim
         with pytest.raises(UsageError, match="invalid tag"):
             catalog.add(animals, tags=[tag])
     for names in (["name"], ["name", "legs", "name", "legs"]):
-        with pytest.raises(UsageError, match="supervised must be two or three features"):
+        with pytest.raises(UsageError, match="supervised must name two or three features"):
             catalog.add(animals, supervised=names)
     with pytest.raises(UsageError, match="the homepage 'javascript:alert\\(1\\)' is not a URL"):
         catalog.add(animals, homepage="javascript:alert(1)")

@@ -719,6 +719,6 @@ def test_a_shard_that_is_changed_while_it_is_imported_is_found(
     folder = (data_dir / "animals/1.0.0").as_uri()
     assert refused.error is not None
     assert refused.error.message == f"{folder}: a shard was changed during the publication"
-    assert refused.error.hint == "Nothing was published. Try again when no program writes to the folder."
+    assert refused.error.hint == "Nothing was published. Try again when no program is writing to the folder."
     shard.write_bytes(whole)
     assert outcomes(catalog.import_tfds(data_dir / "animals/1.0.0")) == {"animals:1.0.0": "imported"}

@@ -99,7 +99,7 @@ def test_pins_are_verified_and_read_without_a_catalog(paper: Path, capsys: pytes
     for options in ([], ["--deep"], ["--quick"]):
         assert run(["pin", "verify", LOCK, *options]) == 0
         out = capsys.readouterr().out
-        assert out.count("as pinned: every file is the pinned one") == len(SLICES)
+        assert out.count("as pinned: every file matches the pin") == len(SLICES)
     pins = registry.load_pin(LOCK)
     expected = {"across": range(10, 40), "union": [*range(3), *range(40, 50)], "no": [], "none": []}
     assert {name: ages(pin.read()) for name, pin in pins.items()} == {name: [*to] for name, to in expected.items()}

@@ -107,7 +107,7 @@ def test_other_files_that_nobody_reserved_are_refused_with_a_way_out_that_works(
         assert cleared.files == tuple(SHARDS)
         assert open_store(cleared.moved_to).list() == SHARDS
         assert catalog.publish(mine).newly
-        with pytest.raises(ConflictError, match=r"^animals:1\.0\.0 is published: its files stay where they are(?m:$)"):
+        with pytest.raises(ConflictError, match=r"^animals:1\.0\.0 is published: its files are not moved(?m:$)"):
             catalog.reservations.clear("animals:1.0.0")
 
 
@@ -351,7 +351,7 @@ def test_a_file_that_changes_before_it_is_uploaded_is_not_published(
     with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
         with monkeypatch.context() as patch:
             patch.setattr(ObjectStore, "create_from", changed)
-            with pytest.raises(StorageError, match="it was changed meanwhile: expected sha256"):
+            with pytest.raises(StorageError, match="it changed during the copy: expected sha256"):
                 catalog.add(rows, "noise")
         assert not any(name.endswith("of-00001") for name in open_store(bucket).list())
         assert catalog.add(rows, "noise").outcome == "published"
@@ -532,7 +532,7 @@ def test_objects_that_were_imported_in_place_under_another_name_stay(
             take(catalog)
             with pytest.raises(ConflictError) as caught:
                 catalog.reservations.clear("animals:1.0.0", force=True)
-            assert str(caught.value) == f"beasts:1.0.0 is published from {place}: its files stay where they are"
+            assert str(caught.value) == f"beasts:1.0.0 is published from {place}: its files are not moved"
         else:
             monkeypatch.setattr(SqlCatalog, "publish", refused)
             (one,) = catalog.import_tfds(mine, copy=True)

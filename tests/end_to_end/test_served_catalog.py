@@ -200,7 +200,7 @@ def test_a_text_that_is_no_token_is_not_sent(
     behind: SqlCatalog, proxy: CuttingProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REGISTRY_TOKEN", "hunter2hunter2")
-    with registry.connect(proxy.url) as catalog, pytest.raises(UsageError, match="not an access token") as caught:
+    with registry.connect(proxy.url) as catalog, pytest.raises(UsageError, match="not a valid access token") as caught:
         catalog.datasets()
     assert "hunter2hunter2" not in str(caught.value)
     assert requests(proxy) == ["site.json"]

@@ -357,7 +357,7 @@ def test_a_file_that_is_replaced_meanwhile_is_not_read_on(
     with pytest.raises(NotStoredError, match=r"^cannot read http://127.0.0.1:\d+/api/v1/data/numbers/1.0.0/missing: "):
         store.open("missing")
     assert name in store.list()
-    with pytest.raises(StorageError, match="this token has the role reader"):
+    with pytest.raises(StorageError, match="the token has the role reader"):
         store.remove(name)
 
 

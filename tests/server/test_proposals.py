@@ -113,7 +113,7 @@ def test_the_end_of_the_rule_needs_two_admins(shared: SqlCatalog) -> None:
     ann, bob, carol = (Person(shared, name, Role.ADMIN) for name in ("ann", "bob", "carol"))
     ended = ann.send("configs.set_protection", key="1", dataset=STRICT, protect=False)
     assert ended.proposal is not None
-    with pytest.raises(CatalogPermissionError, match="it needs the role admin"):
+    with pytest.raises(CatalogPermissionError, match="this needs the role admin"):
         Person(shared, "dave").send("lifecycle.approve", key="2", proposal=ended.proposal)
     with pytest.raises(CatalogPermissionError, match="it needs another person"):
         ann.send("lifecycle.approve", key="3", proposal=ended.proposal)

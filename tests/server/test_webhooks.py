@@ -561,7 +561,7 @@ def test_a_receiver_believes_what_the_service_has_signed_and_nothing_else() -> N
     assert registry.verify_webhook(secret, right, body) == {"type": "publish"}
     wrong: dict[str, tuple[dict[str, str], bytes]] = {
         "lacks the headers": ({}, body),
-        "no headers of a webhook": (right | {"Webhook-Timestamp": "1e9"}, body),
+        "lacks the headers of a webhook": (right | {"Webhook-Timestamp": "1e9"}, body),
         "older than five minutes": (signed(secret, body, at=time.time() - 301), body),
         "or from the future": (signed(secret, body, at=time.time() + 301), body),
         "the signature": (right, body + b" "),

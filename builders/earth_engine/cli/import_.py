@@ -131,7 +131,7 @@ def _print(session: Session, plan: ImportPlan, publication: Publication | None, 
         if publication is None:
             yield f"{reference}: {counted(num_examples, 'example')}"
             known = f"is already published (sha256:{published[:12]})" if published else "is not published yet"
-            yield f"a version of this number {known}"
+            yield f"a version with this number {known}"
         else:
             yield from describe_publication(session, publication)
 

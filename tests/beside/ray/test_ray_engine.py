@@ -89,7 +89,7 @@ def test_a_piece_that_always_kills_its_worker_is_a_typed_error(engine: Engine) -
     with pytest.raises(VerificationError) as caught:
         next(outcomes)
     assert str(caught.value) == "a worker died in each of 4 attempts while it followed orders"
-    assert str(caught.value.hint).startswith("A native library crashed, another program ended the process, or the ")
+    assert str(caught.value.hint).startswith("A native library crashed, another program killed the process, or the ")
     assert str(caught.value.hint).endswith("To debug it on this machine: engine='local', processes=1")
     assert caught.value.details == {"attempts": 4}
     assert results(engine, 1, 2) == [1, 2]

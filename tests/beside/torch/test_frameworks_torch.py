@@ -423,11 +423,11 @@ def test_options_without_effect_are_refused() -> None:
         reader.to_torch(batch_size=3)  # type: ignore[call-overload]
     with pytest.raises(UsageError, match=r"^batch_size must be 1 or more, not 0(?m:$)"):
         reader.to_torch(iterable=True, batch_size=0)
-    with pytest.raises(UsageError, match=r"^drop_remainder needs a batch_size: without it there are no batches"):
+    with pytest.raises(UsageError, match=r"^drop_remainder requires batch_size, without which there are no batches"):
         reader.to_torch(iterable=True, drop_remainder=True)
     with pytest.raises(TypeError, match=r"^this iterable has no length: it repeats for ever \(ReadConfig"):
         len(reader.to_torch(iterable=True, batch_size=3))
-    with pytest.raises(TypeError, match=r"the loader makes the batches: give to_torch\(\.\.\., batch_size=N\)"):
+    with pytest.raises(TypeError, match=r"the loader makes the batches: pass to_torch\(\.\.\., batch_size=N\)"):
         len(DataLoader(wide_reader([10], features=IDS).to_torch(iterable=True), batch_size=4))
     forever = reader.to_torch(iterable=True, batch_size=4, drop_remainder=True)
     assert ids_of(islice(forever, 5)) == [*range(8), *range(8), *range(4)]
