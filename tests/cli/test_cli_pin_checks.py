@@ -66,9 +66,10 @@ def test_verify_names_file_record_feature_and_both_digests(pins: Cli, workspace:
     assert read.code == 0, "ids come from the pin alone"
 
 
-def test_an_empty_pin_names_no_folder(digits: Cli) -> None:
-    assert digits("pin", "create", "digits", "train[:0]").code == 0
-    out = digits("pin", "verify", "dataset.lock.yaml").out
+def test_an_empty_pin_names_no_folder(digits: Cli, tmp_path: Path) -> None:
+    file = str(tmp_path / "empty.lock.yaml")
+    assert digits("pin", "create", "digits", "train[:0]", "-o", file).code == 0
+    out = digits("pin", "verify", file).out
     assert out == "train: digits:1.0.0 train[:0]: 0 records as pinned: every file matches the pin (no files)\n"
 
 
