@@ -594,7 +594,7 @@ class ReservationCalls(Protocol):
     def release(
         self, dataset: str, version: str, *, force: bool = False, dry_run: bool = False
     ) -> tuple[Reservation, ...]:
-        """Release the reservations of a version that dead publishers hold, so that the next publisher can continue.
+        """Release the reservations of a version that dead publishers hold, so that another can continue.
 
         Returns the reservations as they were. The uploaded files remain; the next publisher reuses or removes them.
 

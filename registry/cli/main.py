@@ -22,7 +22,7 @@ COMMANDS: Final = {
     "publish": ("registry.cli.publish:publish", "Publish a folder of prepared shards."),
     "import": ("registry.cli.import_:import_", "Import prepared datasets: TFDS, Parquet, Earth Engine."),
     "export": ("registry.cli.export:export", "Write a version in another format: CSV, JSON, TFDS ..."),
-    "earth-engine": ("plugin:earth-engine", "Convert rasters and tables to Earth Engine's TFRecords and back."),
+    "earth-engine": ("plugin:earth-engine", "Convert rasters and tables to and from Earth Engine's files."),
     "browse": ("registry.cli.pages:browse", "See datasets, records and changes in a browser."),
     "site": ("registry.cli.pages:site", "Write the pages and the catalog as files for a web server."),
     "serve": ("registry.cli.serve:serve", "Serve the catalog over HTTP, to clients with tokens."),

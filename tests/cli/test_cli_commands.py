@@ -92,7 +92,7 @@ def test_publish_a_folder_into_another_catalog(digits: Cli, workspace: Path, mon
     assert digits("verify", "digits", "--deep").code == 0
 
 
-GROUPS = ("alias", "config", "db", "earth-engine", "experiment", "export", "import", "pin", "split", "token")
+GROUPS = ("alias", "config", "db", "earth-engine", "experiment", "export", "import", "pin", "split", "token", "webhook")
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -231,7 +231,7 @@ def test_a_reservation_of_another_machine_is_named_and_released(
         publication = catalog.publish(other)
         assert publication.newly
         assert [note.partition(":")[0] for note in publication.notes] == [
-            "removed 2 files of other content that an earlier run left",
+            "removed 2 files of other content that an earlier run left behind",
             "finished an earlier run",
         ]
         assert catalog.dataset("animals").verify(deep=True).faults == ()

@@ -30,4 +30,4 @@ _COMMANDS: Final = {
     table=_COMMANDS,
 )
 def command() -> None:
-    """Convert rasters and tables to Earth Engine's TFRecords and back."""
+    """Convert rasters and tables to and from Earth Engine's files."""

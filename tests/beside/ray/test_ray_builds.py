@@ -158,8 +158,8 @@ def test_inputs_that_a_node_does_not_find_have_a_hint(
     with pytest.raises(BuildError, match="No such file or directory") as caught:
         built(Absent(inputs), tmp_path / "data", processes=2)
     assert caught.value.hint == (
-        f"{start} All nodes of a cluster must be able to read the data of the tasks: put it in a bucket, or in a folder "
-        "that all nodes share."
+        f"{start} All nodes of a cluster must be able to read the data of the tasks: put it in a bucket, or in a "
+        "folder that all nodes share."
     )
 
 
