@@ -68,7 +68,7 @@ def create(
 
 @session_command("list", group=webhook)
 def list_(session: Session) -> None:
-    """List the webhooks, how far each is, and why one fails.
+    """List the webhooks, with the progress and the last error of each.
 
     Examples:
         registry webhook list
@@ -95,7 +95,7 @@ def list_(session: Session) -> None:
 @session_command("secret", group=webhook)
 @click.argument("webhook_id", metavar="ID")
 def secret(session: Session, webhook_id: str) -> None:
-    """Print the secret for the receiver of the webhook ID, by the newest key of the service.
+    """Print the secret of the webhook ID for its receiver, derived from the newest key of the service.
 
     Examples:
         registry webhook secret 3f9a5c0d71be
@@ -129,7 +129,7 @@ def remove(session: Session, webhook_id: str, dry_run: bool) -> None:
 )
 @dry_run_option
 def resume(session: Session, webhook_id: str, after: int | None, dry_run: bool) -> None:
-    """Try the webhook ID again at once, also if it was disabled.
+    """Retry the webhook ID at once, even if it was disabled.
 
     Examples:
         registry webhook resume 3f9a5c0d71be
@@ -150,7 +150,7 @@ def resume(session: Session, webhook_id: str, after: int | None, dry_run: bool) 
 @click.argument("webhook_id", metavar="ID")
 @dry_run_option
 def test(session: Session, webhook_id: str, dry_run: bool) -> None:
-    """Send the newest event to the webhook ID once more, and say whether it got it.
+    """Send the newest event to the webhook ID again, and print whether it arrived.
 
     The service sends it. The exit code is 1 if the receiver did not accept it.
 
