@@ -48,8 +48,8 @@ class StoredArray:
     Attributes:
         file: the name of the file.
         member: its name in an ``.npz`` file; None for ``.npy``.
-        store: where its ``.npy`` file is.
-        name: the name of that file.
+        store: the store of its ``.npy`` file.
+        name: the name of that file in ``store``.
         shape: its shape; the first axis is the record.
         dtype: its dtype, with its byte order.
     """
@@ -63,21 +63,21 @@ class StoredArray:
 
     @property
     def label(self) -> str:
-        """Its name for people."""
+        """The name that messages show."""
         return self.file if self.member is None else f"{self.file}[{self.member}]"
 
     @property
     def row_bytes(self) -> int:
-        """The size of a record."""
+        """The size of a record in bytes."""
         return int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
 
     @property
     def form(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """What the arrays of a column have in common."""
+        """The dtype and the shape of a record, which all arrays of a column share."""
         return self.shape[1:], self.dtype.newbyteorder("=")
 
     def mapped(self) -> npt.NDArray[Any]:
-        """Its values, mapped into memory. Raises SourceError if another array has replaced it, or it is damaged."""
+        """Map the values into memory. Raises SourceError if the file is damaged, or was replaced by another array."""
         array = _read_header(self.store, self.name, self.file, self.member)
         if array != self:
             raise _fault(
@@ -95,8 +95,8 @@ class StoredArray:
 def open_arrays(files: Files, options: AddOptions) -> Source:
     """Open ``.npy`` and ``.npz`` files; see the module.
 
-    The columns are named after the files, or after the arrays in them, without the words of splits and numbers of
-    shards. Arrays of a split must have the same length.
+    The columns are named after the files, or after the arrays in them, without the names of splits and the numbers of
+    shards. The arrays of a split must have the same length.
 
     Raises:
         SourceError: a file is damaged or contains Python objects, an array has no first axis or an unsupported dtype,
@@ -163,14 +163,14 @@ def _read_headers(store: Store, name: str) -> list[StoredArray]:
 
 
 def _read_header(store: Store, place: str, name: str, member: str | None) -> StoredArray:
-    """The array in the ``.npy`` file ``place``, which people know by its name, and as a member of that file."""
+    """Read the header of the ``.npy`` file ``place``. Messages show ``name`` and ``member``."""
     path = root_of(store) / place
     text = name if member is None else f"{name}[{member}]"
     try:
         with (
             storage_errors("read", str(path)),
             path.open("rb") as file,
-            warnings.catch_warnings(action="ignore"),  # of files that Python 2 wrote
+            warnings.catch_warnings(action="ignore"),  # Python 2 wrote such headers
         ):
             version = np.lib.format.read_magic(file)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -190,7 +190,7 @@ def _read_header(store: Store, place: str, name: str, member: str | None) -> Sto
             f"{text} is a single value: expected an array whose first axis is the record",
             f"Save it as an array with one record: numpy.save({name!r}, array[None])",
         )
-    is_wide = dtype.kind == "f" and dtype.itemsize > 8  # long double, whose size depends on the machine
+    is_wide = dtype.kind == "f" and dtype.itemsize > 8  # the size of a long double depends on the machine
     if dtype.kind not in _KINDS or is_wide or not dtype.itemsize or 0 in shape[1:]:
         raise _fault(
             name,
@@ -217,7 +217,7 @@ def _read_header(store: Store, place: str, name: str, member: str | None) -> Sto
 def _columns_by_split(
     splits: NamedSplits, arrays: Mapping[str, Sequence[StoredArray]], *, has_globs: bool
 ) -> tuple[dict[str, dict[str, list[StoredArray]]], str]:
-    """The arrays of each column of each split, in order, and where the splits come from."""
+    """Return the arrays of each column of each split, in order, and the reason for the splits."""
     result: dict[str, dict[str, list[StoredArray]]] = {}
     reason = splits.reason
     is_named = {array.member: array for those in arrays.values() for array in those if array.member is not None}
@@ -238,7 +238,10 @@ def _columns_by_split(
 
 
 def _check(columns: Mapping[str, Mapping[str, Sequence[StoredArray]]]) -> dict[str, Any]:
-    """The form of each column, after checking that it is the same everywhere, and that lengths are equal."""
+    """Check that each column has one form in all arrays, and that lengths are equal.
+
+    Returns the form of each column.
+    """
     forms: dict[str, Any] = {}
     first: dict[str, StoredArray] = {}
     for split, those in columns.items():
@@ -247,7 +250,7 @@ def _check(columns: Mapping[str, Mapping[str, Sequence[StoredArray]]]) -> dict[s
             told = ", ".join(f"{those[name][0].label} {length:,}" for name, length in lengths.items())
             raise SourceError(
                 f"the arrays of the split {split!r} have different lengths: {told}",
-                hint="The first axis is the record. Add arrays that do not belong together on their own.",
+                hint="The first axis is the record. Add unrelated arrays as separate datasets.",
                 details={"split": split, "lengths": lengths},
             )
         for name, arrays in those.items():
@@ -280,7 +283,7 @@ def _shown(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:
 
 
 def _feature(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Feature | None:
-    """The feature of a column; None for times, whose feature depends on their unit."""
+    """Return the feature of a column, or None for times, whose feature depends on their unit."""
     if dtype.kind == "U":
         return Text()
     if dtype.kind in "mM":

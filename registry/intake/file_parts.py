@@ -1,16 +1,16 @@
-"""What readers of files share: parts of tables and of files that are records, and the columns of their folders.
+"""Shared by the readers of files: parts of tables, parts of files that are records, and columns from folder names.
 
     year=2022/city=Bern/a.parquet   ->   the columns year (int64) and city (Text) of every row of the file
 
-Folders name columns as Hive, Spark and DuckDB write them. Names and values are percent-decoded, and
-``__HIVE_DEFAULT_PARTITION__`` is null. A column has the same type in every kind of source: integers if all its values
-are, also with leading zeros, because pyarrow, DuckDB and polars read ``month=01`` as 1; else the type that a CSV would
-have, see ``text_types``; text if the caller requests a type, which then converts it. A folder ``split=NAME`` is a
-split, not a column; see ``split_names``.
+Folders name columns as in Hive, Spark and DuckDB. Names and values are percent-decoded, and
+``__HIVE_DEFAULT_PARTITION__`` is null. The type of a column is the same for every kind of source. If all values are
+integers, even with leading zeros, the type is integer, because pyarrow, DuckDB and polars read ``month=01`` as 1.
+Otherwise it is the type that a column of a CSV would have (see ``text_types``). If the caller requests a type, the
+values are text until they are converted. A folder ``split=NAME`` is a split, not a column; see ``split_names``.
 
-``read_ahead`` parses the next rows of a part in a thread while its caller works on the last ones. A ``FilePart`` reads
-files as records: their bytes or text, a label by folder, and columns of metadata. ``combine_splits`` makes one source
-of the sources of several splits.
+``read_ahead`` parses the next rows of a part in a thread while its caller works on the previous rows. A ``FilePart``
+reads files as records: their bytes or text, a label from the folder, and columns of metadata. ``combine_splits``
+combines the sources of several splits.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 
 def account_for_source(files: Files, splits: NamedSplits, noun: str, *, metadata: Sequence[str] = ()) -> list[FileUse]:
-    """The uses of all files of a source whose kind is decided by names.
+    """Return the uses of all files of a source whose kind is decided by names.
 
     Args:
         files: all of them.
@@ -78,7 +78,7 @@ def account_for_source(files: Files, splits: NamedSplits, noun: str, *, metadata
 
 
 def in_folders(names: Sequence[str]) -> str:
-    """The number of folders of files, for people; empty if there are none.
+    """Describe the number of folders of files; empty if no file is in a folder.
 
     >>> in_folders(["a/1", "b/1"]), in_folders(["1"])
     (' in 2 folders', '')
@@ -142,7 +142,7 @@ def make_parts(files: Files, options: AddOptions, kind: str, open_file: Callable
 
 def require_same_columns(first: str, columns: Sequence[str], other: str, others: Sequence[str]) -> None:
     """Check that two files or tables have the same columns, in any order. Raises SourceError."""
-    in_first, in_other = set(columns), set(others)  # a file may have a hundred thousand columns
+    in_first, in_other = set(columns), set(others)  # Sets, because a file may have a hundred thousand columns.
     missing = [name for name in columns if name not in in_other]
     added = [name for name in others if name not in in_first]
     if missing or added:
@@ -156,7 +156,7 @@ def require_same_columns(first: str, columns: Sequence[str], other: str, others:
 
 
 def read_ahead(read: Reader) -> Iterator[Rows]:
-    """Yield what ``read`` yields, and read the next rows in a thread meanwhile. The thread ends with the iterator."""
+    """Yield the rows of ``read``, while a thread reads the next ones. The thread ends with the iterator."""
     with closing(read()) as rows, closing(call_in_thread(_next_rows, repeat(rows), most=_MOST_AHEAD)) as blocks:
         for _, block in blocks:
             if block is None:
@@ -177,7 +177,7 @@ _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
 def folder_values(name: str) -> dict[str, str | None]:
-    """The values in the names of the folders of a file.
+    """Return the values of columns in the names of the folders of a file, by column.
 
     >>> folder_values("year=2022/city=Z%C3%BCrich/split=test/a.csv")
     {'year': '2022', 'city': 'Zürich'}
@@ -199,7 +199,7 @@ def folder_values(name: str) -> dict[str, str | None]:
 def refuse_folder_columns(names: Sequence[str], globs: Mapping[str, str] | None, *, hint: str) -> None:
     """Refuse files below folders such as ``year=2022`` where a column cannot be added. Raises SourceError.
 
-    If ``globs`` give the splits, the folders need not be columns.
+    If ``globs`` define the splits, the folders need not be columns.
     """
     for name in () if globs else names:
         if values := folder_values(name):
@@ -211,7 +211,7 @@ def refuse_folder_columns(names: Sequence[str], globs: Mapping[str, str] | None,
 
 
 def add_folder_columns(parts: Sequence[SourcePart], requested: Collection[str]) -> list[SourcePart]:
-    """``parts``, one for each file, with the columns that the names of their folders have.
+    """Add the columns in the names of folders to ``parts``, one for each file.
 
     Args:
         parts: the parts; their names are those of the files.
@@ -228,8 +228,8 @@ def add_folder_columns(parts: Sequence[SourcePart], requested: Collection[str]) 
         if missing := [column for column in columns if column not in row]:
             other = next(path for path, row in values.items() if missing[0] in row)
             raise SourceError(
-                f"{name}: expected a folder {missing[0]}=..., as {other} has",
-                hint=f"Move the file below such a folder; {missing[0]}={_NULL} is null.",
+                f"{name}: expected a folder {missing[0]}=..., as in the path of {other}",
+                hint=f"Move the file into such a folder; for null, name it {missing[0]}={_NULL}",
                 details={"file": name, "missing": missing},
             )
     types = {
@@ -240,7 +240,7 @@ def add_folder_columns(parts: Sequence[SourcePart], requested: Collection[str]) 
 
 
 def _type_of(values: Sequence[str | None]) -> str:
-    """The Arrow type of the values of a column, as text."""
+    """Return the Arrow type of the values of a column, as text."""
     texts = [value for value in values if value is not None]
     if not texts:
         return "string"
@@ -252,7 +252,7 @@ def _type_of(values: Sequence[str | None]) -> str:
 
 
 def _extend(name: str, values: Mapping[str, str | None], types: Mapping[str, str], rows: Rows) -> Rows:
-    """The rows of a file with the columns of its folders."""
+    """Add the columns of folders to the rows of a file."""
     arrow, table = import_pyarrow(), rows.table
     for column, word in types.items():
         texts = arrow.array([values[column]], "string")
@@ -270,7 +270,7 @@ def _extend(name: str, values: Mapping[str, str | None], types: Mapping[str, str
             distinct = array.slice(0, 1).to_pylist()
         if others := [other for other in distinct if other != value.as_py()]:
             raise SourceError(
-                f"{name}: the folder says {column}={values[column]}, and the column {column!r} of the file "
+                f"{name}: the folder says {column}={values[column]}, but the column {column!r} of the file "
                 f"has {others[0]!r:.200}, in line {rows.lines[0]} or later",
                 hint="Rename the folder or the column.",
                 details={"file": name, "column": column},
@@ -336,7 +336,7 @@ class FilePart:
 
     def _read(self, root: str, name: str) -> Any:
         try:
-            # Half the time of Path.read_bytes, which matters for a million files.
+            # Takes half the time of Path.read_bytes, which matters for a million files.
             with open(f"{root}/{name}", "rb", buffering=0) as file:  # noqa: PTH123
                 if os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
                     raise BadFileError("it is larger than 2 GiB")
@@ -366,7 +366,7 @@ class FilePart:
 
 
 def label_of(name: str) -> str:
-    """The class of a file.
+    """Return the class of a file: the name of its folder.
 
     >>> label_of("train/dog/1.png")
     'dog'
@@ -375,7 +375,7 @@ def label_of(name: str) -> str:
 
 
 def decode_text(name: str, data: bytes) -> str:
-    r"""The text of a file.
+    r"""Decode the text of a file.
 
     >>> decode_text("a.txt", b"\xef\xbb\xbfcaf\xc3\xa9")
     'café'
@@ -402,12 +402,12 @@ def open_parts(splits: Mapping[str, Sequence[str]], make: Callable[[Sequence[str
 
 
 def combine_splits(sources: Mapping[str, Source], *, split_reason: str) -> Source:
-    """Combine several sources into one. Each of them becomes one split.
+    """Combine several sources into one source, in which each is a split.
 
-    Kind and metadata are those of the first if they differ. Paths of files stay as they are.
+    If kinds or metadata differ, those of the first source are used. Paths of files do not change.
 
     Args:
-        sources: a source for each split; a source that has splits itself gives all its records to this split.
+        sources: a source for each split. All splits of such a source are merged into this split.
         split_reason: why the splits are what they are, for people.
 
     Raises:
@@ -420,7 +420,7 @@ def combine_splits(sources: Mapping[str, Source], *, split_reason: str) -> Sourc
         if source.is_text != first.is_text:
             raise SourceError(
                 f"the splits {first_name!r} ({first.kind}) and {name!r} ({source.kind}) cannot be combined: "
-                "only one of them is text without types",
+                "only one of them consists of untyped text",
                 hint="Convert one of them, or add them as two datasets.",
             )
         for column, feature in source.hints.items():
@@ -432,7 +432,7 @@ def combine_splits(sources: Mapping[str, Source], *, split_reason: str) -> Sourc
                 continue
             if not _are_files(other, feature):
                 raise SourceError(
-                    f"column {column!r} is {other} in the split {first_name!r}, and {feature} in {name!r}",
+                    f"column {column!r} is {other} in the split {first_name!r}, but {feature} in {name!r}",
                     hint="Give all splits the same features.",
                 )
             hints[column] = bytes_of("an image" if Image in (type(other), type(feature)) else "a media")
@@ -465,7 +465,7 @@ def combine_splits(sources: Mapping[str, Source], *, split_reason: str) -> Sourc
 
 
 def _are_files(first: Feature, second: Feature) -> bool:
-    """Whether both are features of files that only bytes can hold together: PNGs and GIFs, or sounds of two rates."""
+    """Whether both are features of files that only bytes can represent together, such as sounds of two sample rates."""
     if isinstance(first, Audio) and isinstance(second, Audio):
         return first.lazy_decode and second.lazy_decode
     pair = (first, second)
