@@ -156,11 +156,17 @@ def test_no_answer_has_a_place_of_the_server(agents: TestServer, lab: SqlCatalog
         *("SELECT * FROM system.main.Duckdb_Settings()", "FROM query('FROM duckdb_settings()')"),
         *("WITH a AS (FROM duckdb_settings()) FROM a", "SELECT 1 UNION ALL SELECT count(*) FROM pragma_version()"),
         "SELECT * FROM json_execute_serialized_sql(json_serialize_sql('FROM duckdb_settings()'))",
+        *("FROM histogram_values('pg_settings', 'setting')", "FROM histogram('pg_settings', 'setting', [''])"),
+        "SELECT json_serialize_plan('SELECT current_setting(''temp_directory'')', optimize := true)",
+        "WITH pg_settings AS (SELECT 1) FROM pg_catalog.pg_settings",
+        "WITH pg_settings AS (SELECT 1) FROM (SUMMARIZE system.pg_catalog.pg_settings)",
+        "FROM pg_settings, (WITH pg_settings AS (SELECT 1 AS a) FROM pg_settings)",
+        "FROM PG_settings, (WITH PG_settings AS (SELECT 1 AS a) FROM PG_settings)",
     )
     calls |= {sql: ("sql", {"sql": sql}) for sql in settings}
     results = over_http(calling_each(calls), agents.url, token)
     messages = {results[sql].structured_content["error"]["message"] for sql in settings}
-    assert all(message.startswith("a query may not call ") for message in messages), messages
+    assert all(message.startswith("a query may not ") for message in messages), messages
     text = "".join(result.content[0].text for result in results.values())
     assert "hidden-place" not in text
     assert "folder" not in results["show"].structured_content["data"]

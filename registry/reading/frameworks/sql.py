@@ -8,7 +8,6 @@ The query cannot access anything else: DuckDB has no files, network, extensions,
 from __future__ import annotations
 
 import json
-import re
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,8 +46,11 @@ _SETTINGS: Final = {
     "max_temp_directory_size": _DISK,
     "lock_configuration": "true",
 }
-_ABOUT_MACHINE: Final = re.compile(r"(duckdb|pragma)_\w+|current_setting|query|query_table|json_execute_serialized_sql")
-"""Functions whose rows or errors name folders of the machine, and those that run text as SQL."""
+_TABLE_FUNCTIONS: Final = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "unnest"})
+"""What a query of others may select from. Rows or errors of other functions name folders of the machine."""
+
+_SCALAR_FUNCTIONS: Final = frozenset({"current_setting", "json_serialize_plan"})
+"""What such a query may not call: the plan of another query contains the settings that it names."""
 
 _NAMED: Final = 20
 
@@ -96,6 +98,9 @@ class Query:
                 except (NotFoundError, UsageError):
                     if name not in own_names:
                         raise
+                    if limits is not None and name.lower() in _views(connection):  # WITH may define it elsewhere only
+                        message = f"a query may not define {name} here: DuckDB has a view of this name"
+                        raise QueryError(message, hint="Use another name in WITH.") from None
                 else:
                     connection.register(name, self._tables[name])
             self.relation: duckdb.DuckDBPyRelation = connection.sql(query)
@@ -163,13 +168,29 @@ def _find_tables(connection: duckdb.DuckDBPyConnection, query: str, *, is_foreig
         if isinstance(node, dict):
             if node.get("table_name"):
                 names.add(node["table_name"].strip('"'))  # that of DESCRIBE is quoted
-            function = str(node.get("function_name", "")).lower()
-            if is_foreign and _ABOUT_MACHINE.fullmatch(function):
-                raise QueryError(f"a query may not call {function} here", hint="Ask for datasets only.")
+            if is_foreign:
+                _refuse_machine(node)
             own_names.update(entry["key"] for entry in (node.get("cte_map") or {}).get("map", ()))
         if isinstance(node, dict | list):
             nodes.extend(node.values() if isinstance(node, dict) else node)
     return names, own_names
+
+
+def _views(connection: duckdb.DuckDBPyConnection) -> set[str]:
+    """The names of DuckDB's own views that a query can use without their schema."""
+    query = "SELECT view_name FROM duckdb_views() WHERE internal AND schema_name <> 'information_schema'"
+    return {name for (name,) in connection.execute(query).fetchall()}
+
+
+def _refuse_machine(node: Mapping[str, Any]) -> None:
+    """Refuse a part of a query of others that could read what DuckDB says about this machine."""
+    is_table = node.get("type") == "TABLE_FUNCTION"
+    function = str((node["function"] if is_table else node).get("function_name", "")).lower()
+    if function not in _TABLE_FUNCTIONS if is_table else function in _SCALAR_FUNCTIONS:
+        raise QueryError(f"a query may not call {function} here", hint="Ask for datasets only.")
+    if node.get("table_name") and node.get("schema_name"):
+        name = f"{node['schema_name']}.{node['table_name']}"
+        raise QueryError(f"a query may not read {name} here", hint='Put the reference of a dataset in quotes: "NAME".')
 
 
 class _Table(pa.dataset.InMemoryDataset):
