@@ -99,9 +99,10 @@ def _merged(features: Sequence[FeatureStatistics]) -> dict[str, Any]:
         square = sum(part["valid"] * (Fraction(part["std"]) ** 2 + Fraction(part["mean"]) ** 2) for part in numbers)
         variance = max(square / total - mean**2, Fraction(0))  # beyond the floats if values are beyond 1e154
         root = math.isqrt(variance.numerator * variance.denominator << 256)
-        facts["min"] = min(part["min"] for part in numbers)
-        facts["max"] = max(part["max"] for part in numbers)
-        facts |= {"mean": float(mean), "std": root / (variance.denominator << 128)}
+        least, greatest = min(part["min"] for part in numbers), max(part["max"] for part in numbers)
+        # Half of the range is the most that a deviation can be. The rounded parts may exceed it, and so the floats.
+        std = min(Fraction(root, variance.denominator << 128), (Fraction(greatest) - Fraction(least)) / 2)
+        facts |= {"min": least, "max": greatest, "mean": float(mean), "std": float(std)}
     return facts
 
 

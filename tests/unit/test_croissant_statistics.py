@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -155,6 +156,20 @@ def test_the_deviation_of_several_splits_is_that_of_numbers_of_any_size() -> Non
         "mean": 0,
         "std": 1e300,
     }
+
+
+def test_the_deviation_of_the_greatest_floats_is_a_float() -> None:
+    def fold(size: float) -> Any:
+        result = SplitFold(features, [StatisticsFold])
+        rows = [{"x": size}] * 3 + [{"x": -size}] * 17
+        result.add(*frame_records([codec_of(features).encode(row) for row in rows]).payloads())
+        return (result.results() or ())[0]
+
+    features = FeaturesDict({"x": Tensor(shape=(), dtype="float64", encoding="bytes")})
+    most = sys.float_info.max
+    folds = statistics_of({"train": fold(most), "test": fold(-most)})
+    fields = fields_of(describe(features, lengths={"train": (20,), "test": (20,)}, statistics=folds, creators=("Ada",)))
+    assert facts(fields["examples/x"])["std"] == most
 
 
 def test_a_split_without_values_changes_nothing() -> None:
