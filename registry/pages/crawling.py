@@ -163,7 +163,7 @@ class SiteRenderer:
                 page = twins.pop(path, None) or answer(visit)
             if isinstance(page, Media):
                 return page, ""
-            if page.name == "dataset":
+            if page.name == "dataset" and path != page.values["version_path"]:
                 twins[page.values["version_path"]] = page
             elif page.name == "records" and path[-1] == "records":
                 twins[*path, page.values["split"]] = page
