@@ -109,7 +109,7 @@ def test_records_in_both_expressions_are_marked(catalog: Catalog) -> None:
         ({"split": "trian"}, "split", "trian"),
         ({"split": "train[:999]"}, "split", "train[:999] is out of range"),
         ({"split": "train", "other": XSS}, "other", XSS),
-        ({"split": "+".join(["train"] * 1000)}, "split", "at most 2,000 characters"),
+        ({"split": "+".join(["train"] * 1000)}, "split", "must not exceed 2,000 characters"),
         ({"n": "0"}, "n", "expected a number of parts from 1 to 50, found '0'"),
         ({"n": "٣x"}, "n", "found '٣x'"),
         ({"n": "3", "unit": "miles"}, "n", "unknown unit 'miles'"),
