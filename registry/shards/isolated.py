@@ -1,7 +1,7 @@
 """Calls functions that read files in a worker process, because some files end the process that reads them.
 
-A worker is started when it is first needed, and later calls reuse it. If a call crashes it, hangs, uses too much memory
-or raises an error that is not one of the registry, the caller gets an error, and the next call gets another worker.
+A worker is started when it is first needed, and later calls reuse it. If a call crashes it, hangs, or uses too much
+memory, the caller gets an error, and the next call gets another worker.
 """
 
 from __future__ import annotations
@@ -68,9 +68,10 @@ class _Workers:
             except NotSendableError:  # Python is embedded in another program, so no worker can be started
                 return function(request)
             except ForeignError as error:
-                # Threads of a library may still run the failed call. They would end the process in the next call, whose
-                # sound file would be blamed: a worker without memory for an ArrayRecord did so in 2 of 60 runs.
                 kind, text = error.args
+                # After an error of memory, threads of a library may still run the failed call. They would end the
+                # process in the next call, whose sound file would be blamed: an ArrayRecord did so in 2 of 60 runs.
+                answered = kind != MemoryError.__name__ and "bad_alloc" not in text
                 raise WorkerEndedError(text if kind == WorkerEndedError.__name__ else f"{kind}: {text}") from error
             except RegistryError:
                 answered = True

@@ -105,7 +105,7 @@ def test_a_worker_is_used_again(store: Store) -> None:
     assert call_isolated(eval, "__import__('os').getpid()", path="") == first != os.getpid()
 
 
-def test_a_worker_is_not_used_again_after_an_error_of_a_library() -> None:
+def test_a_worker_is_not_used_again_after_an_error_of_memory() -> None:
     first = call_isolated(eval, "__import__('os').getpid()", path="")
     with pytest.raises(WorkerEndedError, match="MemoryError"):  # its threads may end the process later
         call_isolated(bytearray, 2**40, path="")
