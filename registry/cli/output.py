@@ -171,7 +171,7 @@ def _line_width(widths: Iterable[int], most: int) -> int:
 
 
 def _print_fields(fields: Fields) -> None:
-    pairs = [(name, _cell(value)) for name, value in fields.values.items()]
+    pairs = [(printable(name).replace("\n", " "), _cell(value)) for name, value in fields.values.items()]
     width = max((len(name) for name, value in pairs if value), default=0)
     for name, value in pairs:
         for place, line in enumerate(value.splitlines()):

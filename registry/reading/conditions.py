@@ -413,7 +413,7 @@ class _Parser:
             others = " with other names" if left.kind == "class" else " in another unit or time zone"
             other = f"{_named(right)}{others if left.kind == right.kind else ''}"
             hint = "Compare each with a value, or ask in SQL: dataset.sql(...), registry sql."
-            self._refuse(f"{left.path!r} is {_named(left)}, and {right.path!r} is {other}", place, hint)
+            self._refuse(f"{left.path!r} is {_named(left)}, but {right.path!r} is {other}", place, hint)
         return lambda source: source.compare(left, sign, value)
 
     def _items(self, column: _Column) -> tuple[Any, ...]:

@@ -185,7 +185,7 @@ class Service:
         """
         call, catalog = CALLS.get(name), self.guarded(who)
         if call is None:
-            raise NotFoundError(f"no call {name!r:.80}", hint="openapi.json lists the calls.")
+            raise NotFoundError(f"no call {name!r:.80}", hint="openapi.json lists the calls.", details={"call": name})
         catalog.require_role(call)  # before its arguments are read
         args, kwargs = call.load(values, Reading(shards=catalog.shards))
         if name == "publish" and self.data is not None:

@@ -41,7 +41,7 @@ def require_plain(text: str) -> str:
     return text
 
 
-_NOT_PLAIN: Final = "is neither a path nor a URL that parses; it is not repeated, because it may contain a password"
+_NOT_PLAIN: Final = "is neither a path nor a URL that parses; it is not shown, because it may contain a password"
 
 
 def _is_unsafe(text: str) -> bool:

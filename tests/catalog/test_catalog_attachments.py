@@ -66,7 +66,7 @@ def test_an_attachment_never_changes(catalog: CatalogBackend) -> None:
     with pytest.raises(ConflictError) as caught:
         catalog.attach(version, OTHER, actor="bob")
     assert caught.value.message == (
-        "mnist:1.0.0 has another statistics of the name statistics.json: "
+        "mnist:1.0.0 already has other statistics with the name statistics.json: "
         f"expected sha256 {STATISTICS.sha256[:12]}, found {OTHER.sha256[:12]}"
     )
     assert caught.value.hint == "Attachments never change. Attach the new bytes under another name."

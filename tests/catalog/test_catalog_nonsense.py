@@ -99,7 +99,7 @@ def test_a_log_with_a_hash_of_zeros_is_reported_and_mended_as_the_document_says(
     )
     with pytest.raises(LogTamperedError) as caught:
         publish(catalog, "mnist:1.1.0")
-    assert str(caught.value) == ("event 3 cannot be appended to the log: other software wrote event 2, or took 3")
+    assert str(caught.value) == ("event 3 cannot be appended to the log: other software wrote event 2 or 3")
     assert caught.value.hint == (
         "Run the command again. If it fails again, find the wrong event: registry log verify. The owner of the "
         "database can remove it as described in docs/troubleshooting.md."

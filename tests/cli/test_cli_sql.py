@@ -62,7 +62,7 @@ def test_a_file_has_the_format_of_its_ending_and_is_not_replaced(digits: Cli, wo
     assert (again.code, "already exists" in again.err) == (1, True)
     assert digits("sql", COUNT, "-o", str(workspace / "o.parquet"), "--force").code == 0
     odd = digits("sql", COUNT, "-o", str(workspace / "o.txt"))
-    assert (odd.code, odd.err.splitlines()[-1]) == (2, "hint: Name it: --format csv")
+    assert (odd.code, odd.err.splitlines()[-1]) == (2, "hint: Name a format: --format csv")
     assert digits("sql", "SELECT error('late')", "-o", str(workspace / "late.csv")).code == 2
     assert not (workspace / "late.csv").exists()
 

@@ -119,7 +119,7 @@ def test_a_number_and_a_part_can_be_requested(catalog: registry.Catalog) -> None
     fewer = wider.slice(0, 299)
     with pytest.raises(VersionTooSmallError, match=r"MINOR is too small a step from prices:1\.0\.0") as caught:
         catalog.add(source({"train": fewer}), "prices", bump="minor")
-    assert caught.value.hint == "Leave out `bump`, or write bump='major'."
+    assert caught.value.hint == "Leave out `bump`, or pass bump='major'."
     with pytest.raises(VersionTooSmallError):
         catalog.add(source({"train": fewer}), "prices", number="1.1.0")
     with pytest.raises(VersionExistsError):

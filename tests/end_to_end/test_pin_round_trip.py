@@ -126,7 +126,7 @@ def test_other_shards_hold_the_same_records(paper: Path, pins: PinFile, catalog:
 
 def test_the_command_line_says_so(paper: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = (
-        "train: animals:1.0.0 train[:80%]: 72 records as pinned: the records are the pinned ones "
+        "train: animals:1.0.0 train[:80%]: 72 records as pinned: the records match the pin "
         f"(6 files, SIZE in {paper}/datasets/animals/1.0.1)\n  6 files with other shards hold the pinned records\n"
     )
     for option in (["--against", "animals:1.0.1"], ["--data-dir", "datasets/animals/1.0.1"]):

@@ -15,10 +15,10 @@ def test_the_items_of_lists_of_pins_are_checked(tmp_path: Path) -> None:
         catalog.build("digits")
         pins = catalog.dataset("digits").pin("train[:10]")
         assert [state.state for state in catalog.pins.states(pins.values())] == ["canonical"]
-        with pytest.raises(WrongTypeError, match="pins must hold Pin values, not str") as caught:
+        with pytest.raises(WrongTypeError, match="pins must contain Pin values, not str") as caught:
             catalog.pins.states(pins)  # type: ignore[arg-type] # the mistake
         assert caught.value.hint == "The pins of a file are its values: pin_file.values()."
-        with pytest.raises(WrongTypeError, match="moves must hold PinMove values, not int"):
+        with pytest.raises(WrongTypeError, match="moves must contain PinMove values, not int"):
             catalog.pins.update(pins, [5])  # type: ignore[list-item] # the mistake
 
 

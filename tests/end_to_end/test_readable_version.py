@@ -103,5 +103,5 @@ def test_everything_with_slices_implements_the_protocol(catalog: registry.Catalo
         "missing split expression",
         "Name the records of animals:1.0.0, e.g. train[:80%]. It has the splits train, test.",
     )
-    with pytest.raises(UsageError, match=r"^the pin 'few' holds train\[:5\], not 'train'(?m:$)"):
+    with pytest.raises(UsageError, match=r"^the pin 'few' contains train\[:5\], not 'train'(?m:$)"):
         pins["few"].slice_of("train")

@@ -174,7 +174,7 @@ def test_a_pin_needs_the_metadata_of_its_version(catalog: Catalog, folder: Path,
     np.testing.assert_array_equal(patches[0].values, expected(2))  # type: ignore[arg-type] # one array
     bare = Patches(pin)
     assert [(patch.index, patch.row) for patch in bare] == [(2, None), (3, None)]
-    with pytest.raises(UsageError, match=r"^the pin 'train' holds train\[2:4\], not 'train'(?m:$)"):
+    with pytest.raises(UsageError, match=r"^the pin 'train' contains train\[2:4\], not 'train'(?m:$)"):
         Patches(pin, "train")
     whole = Patches(load_pin(tmp_path / "lock.yaml"), mixer=dataset.metadata.custom)
     assert [patch.index for patch in whole] == [2, 3]

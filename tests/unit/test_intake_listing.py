@@ -227,6 +227,6 @@ def test_a_download_is_removed_with_its_store(tmp_path: Path, monkeypatch: pytes
 
 def test_a_disk_that_is_too_small(tmp_path: Path) -> None:
     with pytest.raises(
-        StorageError, match=r"cannot write .*: the download of x needs 1,152,921,504,606,846,976 bytes, and"
+        StorageError, match=r"cannot write .*: the download of x needs 1,152,921,504,606,846,976 bytes, but"
     ):
         check_free_space(str(tmp_path), 2**60, "the download of x")

@@ -122,7 +122,7 @@ def test_a_password_is_masked_although_it_was_not_escaped(text: str, masked: str
 def test_a_text_whose_password_has_no_visible_end_is_refused_and_not_repeated(text: str, tmp_path: Path) -> None:
     calls: list[Callable[[str], object]] = [open_store, spell_place, list_files, Reference.parse]
     for call in [*calls, lambda place: require_no_secrets(place, "the data directory")]:
-        with pytest.raises(RegistryError, match="not repeated") as caught:
+        with pytest.raises(RegistryError, match="not shown") as caught:
             call(text)
         assert "PW" not in f"{caught.value!r} {caught.value.details} {caught.value.__cause__!r}"
     Path(tmp_path, "ann:PW@host=PGPASSWORD=1").touch()

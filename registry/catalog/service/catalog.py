@@ -119,7 +119,7 @@ class ServiceCatalog(CatalogWrapper):
         try:
             answer = self._server.call(f"{API_PATH}{call.name}", body, is_write=call.policy.is_write)
         except NotFoundError as error:
-            if type(error) is NotFoundError and error.message.startswith("there is no call"):
+            if type(error) is NotFoundError and "call" in error.details:
                 raise CatalogError(
                     f"the service at {self.url} is of an older release than this one, and does not know {call.name}",
                     hint="Ask an admin of the catalog to upgrade the service, or use its release: registry doctor",
