@@ -101,7 +101,7 @@ def test_writes_and_streams_are_not_answered_to_a_get(method: str, send: Get, sh
         ("versions", [("name", "lab_digits"), ("limits", "1")], "versions takes no argument 'limits'"),
         ("versions", [], "versions needs the argument 'name'"),
         ("published", [("name", "lab_digits")], "published needs the argument 'version'"),
-        ("nothing", [], "there is no call 'nothing'"),
+        ("nothing", [], "no call 'nothing'"),
     ],
 )
 def test_a_wrong_query_says_what_is_wrong(name: str, fields: Any, message: str, send: Get) -> None:
