@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -438,20 +439,28 @@ def _convert_numbers(array: Any, found: Any, target: _Target) -> tuple[Any, Faul
     types, kind = arrow.types, target.kind
     if types.is_boolean(found):
         array = array.cast(arrow.uint8())
-    if not types.is_boolean(kind) and not types.is_floating(kind):
-        return _convert_each(array, lambda part: part.cast(kind), kind)  # Arrow checks the range, and that it is whole
+    if types.is_integer(kind) and not types.is_float16(found):  # of float16, Arrow casts -inf to the lowest integer
+        with suppress(arrow.ArrowInvalid):  # it checks the range, and that a float is whole
+            return array.cast(kind), {}
     valid = _as_mask(array.is_valid())
     values = array.fill_null(0).to_numpy(zero_copy_only=False)
     dtype = np.dtype(kind.to_pandas_dtype())
     if types.is_boolean(kind):
         bad = (values != 0) & (values != 1)
-    else:
+    elif types.is_floating(kind):
         with np.errstate(over="ignore"):
             bad = np.isinf(values.astype(dtype)) & np.isfinite(values)
             if target.column.anew:
                 bad |= (values.astype(dtype) != values) & ~np.isnan(values)
         if values.dtype.kind != "f" and not target.column.is_requested:
             bad |= inexact_integers(array)
+    else:
+        bounds = np.iinfo(dtype)
+        if values.dtype.kind == "f":
+            wide = values.astype(np.float64)
+            bad = ~((wide >= bounds.min) & (wide < float(bounds.max) + 1) & (np.trunc(wide) == wide))
+        else:
+            bad = (values < bounds.min) | (values > bounds.max)
     bad &= valid
     faults = {
         index: f"expected {show_type(kind)}, found {show_value(array[index].as_py())}"
