@@ -306,7 +306,7 @@ def test_a_pin_reads_the_shards(catalog: Catalog, tmp_path: Path) -> None:
     reader = pin.read()
     assert [plain(example) for example in reader] == examples_of(dataset, keep=None)
     assert not is_kept(reader)
-    with registry.locked(tmp_path / "pins.yaml"), pytest.raises(UsageError, match="was found in a pin file"):
+    with registry.locked(tmp_path / "pins.yaml"), pytest.raises(UsageError, match="comes from a pin file"):
         catalog.dataset("goods").attach_columns()
 
 
