@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain
 from types import FunctionType
-from typing import Any, Self, overload
+from typing import Any, Final, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,9 @@ from registry.reading.state import (
 )
 from registry.splits import Plan
 from registry.tfrecord import Verify
+
+_FEW_LEFT_OUT: Final = 0.8
+"""Reading more than this share of the blocks one by one takes longer than reading all of them."""
 
 
 class ExampleReader:
@@ -336,19 +339,17 @@ class ExampleReader:
         return reader
 
     def without_blocks(self, may_match: Callable[[Sequence[BoundedBlock]], npt.NDArray[np.bool_]]) -> Self:
-        """Return a reader without some blocks of kept columns, in the order of this one; this one if there are none.
+        """Return a reader without some blocks of kept columns, in the order of this one, or this one if it is faster.
 
         Args:
-            may_match: which blocks to read: a bool for each.
+            may_match: returns which of some blocks must be read: a bool for each.
         """
         blocks = list(self._in_plan_order(self.readable)._bounded_blocks() or ())
         matching = may_match(blocks)
-        if matching.all():
+        if not blocks or matching.mean() > _FEW_LEFT_OUT:
             return self
-        selected = np.repeat(matching, [size for size, _ in blocks])
-        return self._again(
-            self.readable, self.read_config, process=self.process, matches=Matches.of("some blocks", selected)
-        )
+        matches = Matches.of("some blocks", np.repeat(matching, [size for size, _ in blocks]))
+        return self._again(self.readable, self.read_config, process=self.process, matches=matches)
 
     def _in_plan_order(self, readable: ReadableVersion) -> ExampleReader:
         """A reader of the features of ``readable`` of the same examples, in the order of the plan."""
