@@ -122,7 +122,7 @@ def load_config(path: str | os.PathLike[str] | None = None, **options: Any) -> S
         UsageError: the file cannot be read, a setting is unknown, or its value is invalid. The message names the file
             and the line, or the variable, but never repeats a secret.
     """
-    path = path or read_variable(CONFIG_VARIABLE) or None
+    path = read_variable(CONFIG_VARIABLE) or None if path is None else path
     values = {} if path is None else dict(_of_file(os.fspath(path)))
     values |= dict(_of_environment(os.environ))
     return ServiceConfig(**values | {name: value for name, value in options.items() if value is not None})
@@ -130,7 +130,7 @@ def load_config(path: str | os.PathLike[str] | None = None, **options: Any) -> S
 
 def source_of(name: str, path: str | os.PathLike[str] | None, option: Any) -> str:
     """The source of a setting: its option, its variable, the file, or ``""`` for the default."""
-    path = path or read_variable(CONFIG_VARIABLE) or None
+    path = read_variable(CONFIG_VARIABLE) or None if path is None else path
     if option is not None:
         return f"--{name.replace('_', '-')}"
     if read_variable(f"{PREFIX}{name.upper()}").strip():

@@ -261,7 +261,7 @@ TABLES: dict[str, tuple[list[Any], str]] = {
     "a column twice": ([{"table": "experiment", "columns": [*COLUMNS, "id"]}], "has other columns"),
     "columns of other types": ([{"table": "experiment", "columns": [1, None, {}, [], "a", "b"]}], "has other columns"),
     "no columns": ([{"table": "experiment"}], "expected the name of a table and its columns"),
-    "a table twice": (2 * [{"table": "experiment", "columns": COLUMNS}], "the table 'experiment' comes twice"),
+    "a table twice": (2 * [{"table": "experiment", "columns": COLUMNS}], "the table 'experiment' occurs twice"),
     "the same row twice": ([{"table": "experiment", "columns": COLUMNS}, GOOD, GOOD], "contradict each other"),
     "a row without its parent": (
         [{"table": "version_experiment", "columns": ["version_id", "experiment_id", "enabled"]}, [1, 1, True]],

@@ -42,6 +42,7 @@ def examples_of(command: click.Command) -> list[str]:
 @pytest.mark.parametrize("path", COMMANDS)
 def test_every_command_has_examples_that_parse(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
     for name in ("references.txt", "papers.txt", "configs.txt"):
         (tmp_path / name).write_text("mnist:3.0.1\n")
     lines = examples_of(COMMANDS[path])
