@@ -183,8 +183,8 @@ OUTCOMES: dict[str, tuple[str, dict[str, str | None]]] = {
     "a class": (
         f"{VALUES} id, label, x",
         {
-            "images": "2.0.0: label has 3 classes, had 2 (new: 'class2'); split train has other values of image",
-            "text": "2.0.0: label has 3 classes, had 2 (new: 'class2'); split train has other values of text",
+            "images": "2.0.0: label has 3 classes, had 2 (new: 'class2'); split train has other values of image, path",
+            "text": "2.0.0: label has 3 classes, had 2 (new: 'class2'); split train has other values of path, text",
             "webdataset": f"{VALUES} label",
         },
     ),
