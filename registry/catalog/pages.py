@@ -17,7 +17,7 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 _READ_AT_ONCE: Final = 500
-"""Items that are read together for somebody who may see few of them."""
+"""The number of items that are read together if the caller may see only some of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Pages:
 
 
 def in_pages(argument: str, name: Callable[[Any], Any]) -> Callable[[F], F]:
-    """Declare that the result of a call may be long; it takes ``limit``, too. See ``Pages``."""
+    """Declare that the result of a call may be long, and that it also takes ``limit``. See ``Pages``."""
 
     def declare(call: F) -> F:
         call.pages = Pages(argument, name)  # type: ignore[attr-defined]  # functions have attributes
@@ -57,14 +57,14 @@ def fill_page(
     after: Any,
     limit: int | None,
 ) -> tuple[T, ...]:
-    """The page of a list of which some items are left out: it is full unless the list ends.
+    """Return a page of a list from which some items are left out. The page is full unless the list ends.
 
     Args:
-        read: the next items after one, at most a number of them; None for all.
-        choose: leaves some out.
-        name: names an item for ``read``.
-        after: the first argument of ``read``.
-        limit: of the page; None for the whole list.
+        read: returns the items that follow an item, at most a number of them; None for all.
+        choose: returns the items to keep.
+        name: returns the name of an item, for ``read``.
+        after: the name of the last item of the previous page.
+        limit: the most items of the page; None for the whole list.
     """
     result: list[T] = []
     size = None if limit is None else max(limit, _READ_AT_ONCE)

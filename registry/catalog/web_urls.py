@@ -59,7 +59,7 @@ def first_step(url: str) -> str:
     """
     if is_site(url):
         return (
-            "Into a service, publish a first dataset: registry add SOURCE --as NAME. A site is filled by its publisher."
+            "To publish a first dataset to a service: registry add SOURCE --as NAME. Only its publisher fills a site."
         )
     if url.startswith("sqlite:"):
         return "Start with: registry quickstart"

@@ -128,6 +128,9 @@ def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @given(condition=filters, columns=st.sampled_from(["number", "*", "count(*), sum(number)", "real", "place.x, word"]))
+@example(condition="number = -37", columns="number")  # in place, the greatest number of the first block
+@example(condition="number = -36", columns="number")  # and the least of the second one
+@example(condition="day = DATE '2024-01-07' AND number = -36", columns="number")
 @example(condition="real > 1", columns="count(*)")
 @example(condition="real < 20", columns="number")
 @example(condition="number IN (1, 500)", columns="kind")

@@ -239,11 +239,11 @@ def _may_pass(
     schema: pa.Schema,
     blocks: Sequence[BoundedBlock],
 ) -> npt.NDArray[np.bool_]:
-    """Which blocks may have a row that passes a filter.
+    """Return which blocks may have a row that passes a filter.
 
-    Arrow decides it, as for a dataset of files of which each promises what its rows have in common.
+    Arrow prunes the blocks like the files of a partitioned dataset: the bounds of a block are its partition expression.
     """
-    promises = [pa.compute.scalar(True)] * len(blocks)
+    partitions = [pa.compute.scalar(True)] * len(blocks)
     for name in sorted({path for _, bounds in blocks for path in bounds}.intersection(schema.names)):
         kind, field = schema.field(name).type, pa.compute.field(name)
         if not pa.types.is_primitive(kind):
@@ -251,13 +251,13 @@ def _may_pass(
         for index, (_, bounds) in enumerate(blocks):
             if name in bounds:
                 least, greatest = _scalars(bounds[name], kind)
-                promises[index] &= ((field >= least) | field.is_null()) & ((field <= greatest) | field.is_null())
+                partitions[index] &= ((field >= least) | field.is_null()) & ((field <= greatest) | field.is_null())
     files = pa.dataset.FileSystemDataset.from_paths(
         [str(index) for index in range(len(blocks))],  # nothing opens them
         schema=schema,
         format=pa.dataset.IpcFileFormat(),
         filesystem=pa.fs.LocalFileSystem(),
-        partitions=promises,
+        partitions=partitions,
     )
     passing = np.zeros(len(blocks), np.bool_)
     passing[[int(file.path) for file in files.get_fragments(filter=filter)]] = True
