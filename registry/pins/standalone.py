@@ -166,7 +166,8 @@ def read_pin(value: Any, where: str) -> Pin:
                 pieces.append((file, first - file.start, last - file.start))
     if count != sum(stop - start for _, start, stop in pieces):
         raise ValueError(f"{LOCK}: {where}num_examples: the files do not hold the {count} pinned records")
-    return Pin(name, f"{'/'.join(folder[:-1])}:{folder[-1]} {split}, {count} records", files, pieces, digests)
+    size = f"{count} record{'s' * (count != 1)}"
+    return Pin(name, f"{'/'.join(folder[:-1])}:{folder[-1]} {split}, {size}", files, pieces, digests)
 
 
 def take(value: Any, where: str, **kinds: Any) -> list[Any]:

@@ -62,7 +62,7 @@ _TOKEN: Final = re.compile(
     )""",
     re.VERBOSE | re.DOTALL,
 )
-_ESCAPES: Final = {"n": "\n", "t": "\t"}
+_ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
 _COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
@@ -445,8 +445,15 @@ class _Parser:
             is_whole = len(token.text) <= _MAX_DIGITS and token.text.lstrip("-").replace("_", "").isdigit()
             return int(token.text) if is_whole else float(token.text)
         if token.kind == "text":
-            return re.sub(r"(?s)\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), token.text[1:-1])
+            return re.sub(r"(?s)\\(.)", lambda match: self._unescape(token, match), token.text[1:-1])
         return token.text == "True" if token.text in ("True", "False") else self._column(token)
+
+    def _unescape(self, token: _Token, match: re.Match[str]) -> str:
+        if match[1] not in _ESCAPES:
+            start = token.start + 1 + match.start()
+            place = _Token("", match[0], start, start + 2)
+            self._refuse("unknown escape", place, "Write two backslashes for a backslash: 'C:\\\\data'.")
+        return _ESCAPES[match[1]]
 
     def _column(self, token: _Token) -> _Column:
         path = token.text.strip("`")

@@ -179,11 +179,12 @@ def test_the_same_pins_give_the_same_bytes(tar: Path, pins: PinFile, paper: Path
 
 
 def test_names_longer_than_a_tar_header_holds(catalog: Catalog, tmp_path: Path) -> None:
-    pins = pin(catalog, {"test": ("animals:1.0.0", "test")})
+    pins = pin(catalog, {"test": ("animals:1.0.0", "test[:1]")})
     name = "p" * 100
     write_bundle(pins, tmp_path / f"{name}.tar", citation_texts=CITATIONS)
     unpack(tmp_path / f"{name}.tar", tmp_path)
-    assert verify(tmp_path / name).returncode == 0
+    ran = verify(tmp_path / name)
+    assert (ran.returncode, ran.stdout.splitlines()[1]) == (0, "test: animals:1.0.0 test[:1], 1 record: as pinned")
 
 
 def test_ids_are_those_of_the_records_in_stored_order(paper: Path, pins: PinFile) -> None:

@@ -65,6 +65,7 @@ def test_a_mistake_is_named_with_its_place() -> None:
         "'cat' in label",
         "price = 3",
         "note == 'cat",
+        r"note == 'a\x00'",
         "price > 1 AND count > 2",
         "flag && count > 2",
         "price is null",
