@@ -61,7 +61,8 @@ _THREAD_BYTES: Final = 2**19
 _MAX_CELLS: Final = 2**22
 """Most values of a table, nulls included."""
 _LIST_OF_OBJECTS: Final = rb'"((?:[^"\\]|\\.)+)"\s*:\s*\[\s*\{'
-_JSON_NAME: Final = re.compile(r"\.json(\.[a-z0-9]+)?$", re.IGNORECASE)
+_FIRST_OF_VALUE: Final = rb'"((?:[^"\\]|\\.)*)"\s*:\s*(\S)'
+_LINES_NAME: Final = re.compile(r"\.(jsonl|ndjson|jsonlines)(\.[a-z0-9]+)?$", re.IGNORECASE)
 _OBJECT_ITSELF: Final = "."
 _LONG_INTEGER: Final = re.compile(rb"(?<![0-9.])[0-9]{16,}+(?![.eE])")
 
@@ -75,8 +76,9 @@ def open_json(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYT
         block_bytes: how much of a file is parsed at once.
 
     Raises:
-        SourceError: a file is a single object that takes several lines or has a list of objects, and
-            ``options.records`` names no list in it; the encoding of the text is unknown; or no file has a row.
+        SourceError: a file is a single object that takes several lines, is a table or has a list of objects, and
+            ``options.records`` does not say what its records are; the encoding of the text is unknown; or no file has
+            a row.
         StorageError: a file cannot be read.
         MissingExtraError: pyarrow is not installed.
     """
@@ -134,19 +136,20 @@ def _look_at(store: Store, name: str, records: str | None) -> _Layout | None:
             return None
         list_key = None
         if not is_list and records in (None, _OBJECT_ITSELF):
-            _refuse_one_object(name, data, is_record=records is not None)
+            _refuse_one_object(name, data, is_whole=is_whole, is_record=records is not None)
         elif records is not None:
             list_key = _check_list_key(name, data, records, is_list=is_list)
         return _Layout(is_list=is_list, encoding=stream.encoding, list_key=list_key)
 
 
-def _refuse_one_object(name: str, data: bytes, *, is_record: bool) -> None:
-    """Raise SourceError if the first object takes several lines, or is the only one and has a list of objects.
+def _refuse_one_object(name: str, data: bytes, *, is_whole: bool, is_record: bool) -> None:
+    """Raise SourceError if the first object takes several lines, or is alone and is a table or has a list of objects.
 
     Args:
         name: the name of the file.
         data: its beginning.
-        is_record: whether the caller says that an object with a list is a record.
+        is_whole: whether the file ends with ``data``.
+        is_record: whether the caller says that such an object is a record.
     """
     start = data.lstrip()
     first, _, rest = start.partition(b"\n")
@@ -154,6 +157,9 @@ def _refuse_one_object(name: str, data: bytes, *, is_record: bool) -> None:
     has_lines = b"\n" in start and first.startswith(b"{") and first.rstrip().endswith((b"{", b",", b"[", b":"))
     keys = [] if rest.strip() and not has_lines else _keys_of_lists(start)
     line = 1 + data[: len(data) - len(start)].count(b"\n")
+    is_lines = bool(_LINES_NAME.search(name))
+    if not is_record and not is_lines and (has_lines or not rest.strip()):
+        _refuse_table(f"{name}:{line}", name, start, is_whole=is_whole)
     if has_lines:
         rows = f"jq -c . {shlex.quote(name)} > rows.jsonl"
         raise SourceError(
@@ -161,12 +167,43 @@ def _refuse_one_object(name: str, data: bytes, *, is_record: bool) -> None:
             hint=f"{_choose_list(keys)}Write an object per line: {rows}",
             details={"file": name, "line": line, "lists": keys},
         )
-    if keys and not is_record and _JSON_NAME.search(name):
+    if keys and not is_record and not is_lines:
         raise SourceError(
             f"{name}:{line}: the file is one object with a list of objects: {', '.join(map(repr, keys[:5]))}",
             hint=f"{_choose_list(keys)}If this object is the record: {spell('records', _OBJECT_ITSELF)}",
             details={"file": name, "line": line, "lists": keys},
         )
+
+
+def _refuse_table(where: str, name: str, data: bytes, *, is_whole: bool) -> None:
+    """Raise SourceError if the object at the start of ``data`` is a table as ``DataFrame.to_json`` writes it."""
+    values = {match[1]: match[2] for match in find_keys(data, _FIRST_OF_VALUE)}
+    firsts, is_numbered = set(values.values()), all(map(bytes.isdigit, values))
+    is_split = set(values) == {b"columns", b"index", b"data"}
+    if firsts not in ({b"{"}, {b"["}):
+        return
+    if is_whole and not is_split:
+        try:
+            inner = list(json.loads(data).values())
+        except (ValueError, RecursionError):
+            return
+        names = {tuple(value) if isinstance(value, dict) else len(value) for value in inner}
+        if len(names) > 1 or (len(inner[0]) < 2 and not is_numbered):
+            return
+    orient = ", orient='split'" if is_split else ", orient='index'" if is_numbered else ""
+    parts = (
+        "columns, index and data"
+        if is_split
+        else "lists of one length"
+        if b"[" in firsts
+        else "objects with the same keys"
+    )
+    raise SourceError(
+        f"{where}: the file is one object that looks like a table: its values are {parts}",
+        hint=f"To read the table: registry.add(pandas.read_json({name!r}{orient}), 'NAME'). "
+        f"If this object is the record: {spell('records', _OBJECT_ITSELF)}",
+        details={"file": name},
+    )
 
 
 def _choose_list(keys: Sequence[str]) -> str:

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -424,6 +426,36 @@ def test_an_object_with_a_list_of_objects_is_never_one_row_in_silence(tmp_path: 
     assert len(rows_in(open_text_file(tmp_path, "rows.json", WRAPPED, "."))) == 1
     assert len(rows_in(open_text_file(tmp_path, "rows.jsonl", WRAPPED))) == 1
     assert len(rows_in(open_text_file(tmp_path, "rows.json", f"{WRAPPED}\n{WRAPPED}"))) == 2
+
+
+@pytest.mark.parametrize("num_rows", [3, 5_000])
+@pytest.mark.parametrize("orient", ["columns", "index", "split", "list"])
+def test_a_table_in_one_object_is_never_one_row_in_silence(tmp_path: Path, orient: Any, num_rows: int) -> None:
+    frame = pd.DataFrame({"x": range(num_rows), "name": [f"item {number}" for number in range(num_rows)]})
+    text = json.dumps(frame.to_dict("list")) if orient == "list" else frame.to_json(orient=orient)
+    with pytest.raises(SourceError, match=r"^t\.json:1: the file is one object that looks like a table: ") as caught:
+        open_text_file(tmp_path, "t.json", text)
+    hint = str(caught.value.hint)
+    orients = re.findall("orient='([a-z]+)'", hint)
+    assert hint.startswith("To read the table: registry.add(pandas.read_json('t.json'")
+    assert pd.read_json(tmp_path / "t.json", orient=orients[0] if orients else None).equals(frame)
+    if orient != "split":  # whose lists mix texts and numbers
+        assert len(rows_in(open_text_file(tmp_path, "t.json", text, "."))) == 1
+        assert len(rows_in(open_text_file(tmp_path, "t.jsonl", text))) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"point": {"x": 1, "y": 2}, "n": 3}',
+        '{"point": {"x": 1, "y": 2}, "size": {"width": 1, "height": 2}}',
+        '{"box": [1, 2, 3, 4], "center": [1, 2]}',
+        '{"words": ["a"]}',
+        '{"a": {"x": 1}}',
+    ],
+)
+def test_an_object_that_is_no_table_is_a_row(tmp_path: Path, text: str) -> None:
+    assert len(rows_in(open_text_file(tmp_path, "t.json", text))) == 1
 
 
 @pytest.mark.parametrize(
