@@ -49,7 +49,8 @@ _PLAIN_NUMBER: Final = "|".join(
 
 _EXACT_EXPONENT: Final = r"^-?[0-9](\.[0-9]{1,14})?[eE][+-]?[0-9]{1,2}$"
 _SCIENTIFIC = re.compile(r"-?[0-9]+(\.[0-9]+)?[eE][+-]?[0-9]+")
-_SPELLINGS: Final = {"true or false": ("true", "false"), "True or False": ("True", "False")}
+_WORDS: Final = (("true", "True", "TRUE"), ("false", "False", "FALSE"))
+_SPELLINGS: Final = {f"{true} or {false}": (true, false) for true, false in zip(*_WORDS, strict=True)}
 _BOOLEANS: Final = frozenset(word for words in _SPELLINGS.values() for word in words)
 _EXACT_LENGTH: Final = 15
 """float64 represents decimal numbers of up to this number of digits without a loss, unless the exponent is large."""
@@ -65,8 +66,8 @@ _FLOATS: Final = {
     True: r"^[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|(?i:inf|infinity|nan))$",
 }
 _INFINITE: Final = r"^[+-]?(?i:inf|infinity)$"
-_TRUE: Final = {False: ("true", "True"), True: ("true", "True", "TRUE", "1")}
-_FALSE: Final = {False: ("false", "False"), True: ("false", "False", "FALSE", "0")}
+_TRUE: Final = {False: _WORDS[0], True: (*_WORDS[0], "1")}
+_FALSE: Final = {False: _WORDS[1], True: (*_WORDS[1], "0")}
 _CLOCK: Final = r"^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)?$"
 _ISO_TIME: Final = r"^([0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?|[0-9]{2}:[0-9]{2}(:.*)?)$"
 """The form of a time in ISO 8601. A whole number does not match, because it may be a number of units."""
@@ -87,7 +88,7 @@ class TextTypes:
     Attributes:
         first: the place of the first text.
         misses: the first text without a form, and its place, by the form: ``integer``, ``int64``, ``uint64`` and ``64
-            bits`` for integers, ``decimal``, ``exact`` and ``special`` (not finite) for decimal numbers, the two
+            bits`` for integers, ``decimal``, ``exact`` and ``special`` (not finite) for decimal numbers, the
             spellings of booleans, ``time`` for ISO 8601, and the types of times. A form is tested only while all texts
             have the more general forms.
     """

@@ -82,7 +82,7 @@ ODD = st.sampled_from(
         "\n",
     ]
 )
-BOOLEANS = st.sampled_from(["true", "false", "True", "False", "TRUE"])
+BOOLEANS = st.sampled_from(["true", "false", "True", "False", "TRUE", "FALSE"])
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
 
@@ -96,6 +96,7 @@ COLUMNS = st.one_of(
     columns_of(st.one_of(NUMBERS, ODD)),
     columns_of(BOOLEANS),
     columns_of(st.sampled_from(["true", "false"])),
+    columns_of(st.sampled_from(["TRUE", "FALSE"])),
     columns_of(st.one_of(TEXTS, ODD, NUMBERS, BOOLEANS)),
 )
 
@@ -131,7 +132,7 @@ def type_by_the_rules(values: list[str | None]) -> str:
             math.isfinite(float(value)) and Decimal(repr(float(value))) == Decimal(value) for value in finite
         )
         return "double" if is_exact else "string"
-    if set(given) <= {"true", "false"} or set(given) <= {"True", "False"}:
+    if any(set(given) <= words for words in ({"true", "false"}, {"True", "False"}, {"TRUE", "FALSE"})):
         return "bool"
     return "string"
 

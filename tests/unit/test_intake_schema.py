@@ -83,7 +83,9 @@ def infer_texts(values: Sequence[str | None]) -> ColumnSchema:
         (["true", "false"], "bool", "every value is true or false"),
         (["True"], "bool", "every value is True or False"),
         (["true", "True"], "string", '"True" at a.csv:3 is spelled differently from the values before it'),
-        (["TRUE"], "string", "the values are text"),
+        (["TRUE", "FALSE"], "bool", "every value is TRUE or FALSE"),  # as R, Excel and many databases write them
+        (["TRUE", "true"], "string", '"true" at a.csv:3 is spelled differently from the values before it'),
+        (["T"], "string", "the values are text"),
         (["true", "n/a"], "string", '"n/a" at a.csv:3 is not true or false'),
         (["007", "1"], "string", '"007" at a.csv:2 is not a plain decimal number'),
         (
