@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -242,6 +243,10 @@ def add(
         raise AlreadyStoredError(
             f"{schema_out} already exists", hint="Name another file, or remove it.", details={"path": str(schema_out)}
         )
+    *files, last = source
+    if files and name is None and last.isidentifier() and not Path(last).exists() and Path(files[0]).exists():
+        hint = f"If it is the name of the dataset: registry add {shlex.join(files)} --as {last}"
+        raise UsageError(f"no file or folder {last!r}", hint=hint, details={"path": last})
     with session.connect_to_publish(dry_run=dry_run) as catalog:
         if not dry_run:
             catalog.backend.require_publisher()  # before all of the source is read

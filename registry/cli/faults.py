@@ -136,7 +136,9 @@ def _describe_click(error: click.ClickException) -> Failure:
     if not isinstance(error, click.UsageError):
         return Failure("failure", error.format_message(), None)
     hint = f"See {error.ctx.command_path if error.ctx else 'registry'} --help."
-    if isinstance(error, click.NoSuchOption):
+    if isinstance(error, click.NoSuchOption) and error.ctx and error.ctx.parent is None:
+        hint = f"Put options after the command: registry COMMAND {error.option_name}. {hint}"
+    elif isinstance(error, click.NoSuchOption):
         hint += " Put values that start with '-' after '--'."
     message = error.format_message()
     if may_hide_secret(message.partition("(")[2]):  # "Got unexpected extra argument (password=PW)", of an unquoted DSN

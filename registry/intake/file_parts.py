@@ -122,10 +122,10 @@ def make_parts(files: Files, options: AddOptions, kind: str, open_file: Callable
         uses += files.uses(used, "records", split=split)
     if not parts:
         noun = KINDS[kind].noun
-        problem = f"no row in {counted(len(empty), noun)}, such as {empty[0]!r}" if empty else f"there is no {noun}"
+        which = f"the {noun} {empty[0]!r} has" if len(empty) == 1 else f"{counted(len(empty), noun)} have"
         raise SourceError(
-            f"{files.location}: {problem}",
-            hint="Check the path.",
+            f"{files.location}: {which} no rows" if empty else f"{files.location}: there is no {noun}",
+            hint="A dataset has at least one record. Check what wrote the file." if empty else "Check the path.",
             details={"files": empty[:100]},
         )
     uses += files.uses(empty, "skipped", reason="it has no rows")

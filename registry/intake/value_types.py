@@ -360,11 +360,10 @@ def _family(kind: Any) -> Any:
 
 
 def conflict(path: str, seen: Mapping[str, SeenType]) -> TypeConflictError:
-    """Make the error for values of several types, with the first value of two types."""
-    (first, kind), (second, other) = sorted((one.first, name) for name, one in seen.items())[:2]
-    return TypeConflictError(
-        path, f"it is {name_type(kind)} at {show_place(first)}, and {name_type(other)} at {show_place(second)}"
-    )
+    """Make the error for values of several types, with the first value of each type, four at most."""
+    firsts = sorted((leaf.first, name) for name, leaf in seen.items())[:4]
+    *others, last = [f"{name_type(name)} at {show_place(first)}" for first, name in firsts]
+    return TypeConflictError(path, f"it is {', '.join(others)}, and {last}")
 
 
 def name_type(name: str) -> str:

@@ -71,6 +71,21 @@ def test_a_csv_is_published_with_one_line(cli: Cli, folder: Path) -> None:
     ]
 
 
+def test_a_name_without_its_option_and_an_option_before_the_command_are_explained(cli: Cli, folder: Path) -> None:
+    ran = cli("add", "prices.csv", "prices")
+    assert (ran.code, ran.err) == (
+        2,
+        "error: no file or folder 'prices'\n"
+        "hint: If it is the name of the dataset: registry add prices.csv --as prices\n",
+    )
+    ran = cli("--catalog", "here.db", "list")
+    assert (ran.code, ran.err) == (
+        2,
+        "error: No such option '--catalog'.\n"
+        "hint: Put options after the command: registry COMMAND --catalog. See registry --help.\n",
+    )
+
+
 def test_a_column_decides_the_split_and_another_the_key(cli: Cli, folder: Path) -> None:
     (folder / "people.csv").write_text("id,part,name\n1,train,Ada\n2,test,Alan\n3,train,Grace\n")
     ran = cli("add", "people.csv", "--split-by", "part", "--key", "id")

@@ -334,7 +334,7 @@ def test_a_file_that_is_not_of_its_format_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "{path}: no row in 1 CSV file, such as 'a.csv'"),
+        (b"", "{path}: the CSV file 'a.csv' has no rows"),
         (b"a,a\n1,2\n", "a.csv:1: columns 1 and 2 are both named 'a'"),
         (b"a,\n1,2\n", "a.csv:1: column 2 of 2 has no name"),
         (b"a\n\xff", "a.csv:2: byte 2 is not UTF-8"),

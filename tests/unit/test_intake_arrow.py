@@ -127,9 +127,9 @@ def test_other_columns_or_types_are_an_error(tmp_path: Path, opener: Opener, wri
 @pytest.mark.parametrize(("opener", "write"), FORMATS)
 def test_files_without_rows_are_an_error(tmp_path: Path, opener: Opener, write: Writer) -> None:
     message, hint = refuse(opener, tmp_path, {"a": write(pa.table({"a": pa.array([], pa.int64())}))})
-    assert message.startswith(f"{tmp_path}: no row in 1 ")
-    assert message.endswith(" file, such as 'a'")
-    assert hint == "Check the path."
+    assert message.startswith(f"{tmp_path}: the ")
+    assert message.endswith(" file 'a' has no rows")
+    assert hint == "A dataset has at least one record. Check what wrote the file."
 
 
 def test_damaged_files_are_an_error(tmp_path: Path) -> None:

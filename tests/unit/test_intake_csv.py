@@ -430,8 +430,8 @@ def test_files_with_other_columns_are_an_error(tmp_path: Path) -> None:
 
 def test_files_without_rows_are_an_error(tmp_path: Path) -> None:
     assert refuse(tmp_path, {"1.csv": b"", "2.csv": b"\r\n"}) == (
-        f"{tmp_path}: no row in 2 CSV files, such as '1.csv'",
-        "Check the path.",
+        f"{tmp_path}: 2 CSV files have no rows",
+        "A dataset has at least one record. Check what wrote the file.",
     )
 
 

@@ -182,8 +182,8 @@ def test_metadata_of_splits_and_of_the_whole_folder(tmp_path: Path) -> None:
     ("suffix", "message"),
     [
         ("csv", "{}: metadata.csv has no rows"),
-        ("jsonl", "{}: no row in 1 JSON file, such as 'metadata.jsonl'"),
-        ("parquet", "{}: no row in 1 Parquet file, such as 'metadata.parquet'"),
+        ("jsonl", "{}: the JSON file 'metadata.jsonl' has no rows"),
+        ("parquet", "{}: the Parquet file 'metadata.parquet' has no rows"),
     ],
 )
 def test_metadata_without_an_entry_is_refused(tmp_path: Path, suffix: str, message: str) -> None:

@@ -451,6 +451,7 @@ NAIVE = dt.datetime(2024, 1, 1)  # noqa: DTZ001 (no zone is meant)
     ("values", "conflict"),
     [
         ([1, "a"], '"v": it is int64 at data:1, and text at data:2'),
+        ([1, 2.5, "a"], '"v": it is int64 at data:1, float64 at data:2, and text at data:3'),
         ([1, 2, 3, "a", 5], '"v": it is int64 at data:1, and text at data:4'),
         (
             [1.5, 2**53 + 1],
