@@ -31,6 +31,7 @@ from registry.catalog import (
 from registry.engines import Piece, choose_engine
 from registry.errors import (
     ConflictError,
+    CorruptRecordError,
     NeighboursChangedError,
     NotFoundError,
     NotStoredError,
@@ -254,12 +255,12 @@ class Target:
         return report
 
     def verify_written(
-        self, folder: Store, splits: Sequence[Split], written: Mapping[str, Sequence[Shard]], *, what: str
+        self, folder: Store, splits: Sequence[Split], written: Mapping[str, Sequence[Shard]] | None, *, what: str
     ) -> VerifyReport:
         """Verify files by the size and sha256 of what was written; raises an error that names ``what``.
 
-        The frames of their records were checked or made before they were written. They are only read to report what is
-        wrong with a file that has changed since.
+        The frames of their records were checked or made before they were written, or folds will check them. They are
+        only read to report what is wrong with a file that has changed since, or cannot be read.
         """
         report = verify_shards(folder, splits, written, walk=False, indexes=self.indexes, advance=self.advance)
         return report if not report.faults else self.verify(folder, splits, written, what=what)
@@ -370,7 +371,8 @@ def publish_folder(
     prepared = prepared or read_prepared(source)
     is_at_home = source.url == target.store.child(version_folder(prepared.name, prepared.config, prepared.version)).url
     stamp = stamp_shards(source, prepared)
-    candidate = _measure(source, replace(prepared, version_to_prepare=version_to_prepare), target)
+    prepared_now = replace(prepared, version_to_prepare=version_to_prepare)
+    candidate = _measure(source, prepared_now, target, walk=not (is_at_home or in_place))
     candidate = replace(candidate, is_in_place=not is_at_home and in_place)
     version = candidate.version
     if not is_at_home and not in_place:
@@ -458,12 +460,11 @@ def preview_folder(source: Store, target: Target, *, show: int = 5) -> Preview:
         ShardMismatchError: shards contradict ``dataset_info.json``; each is named.
         VersionExistsError: the number is published with other content.
     """
-    candidate = _measure(source, read_prepared(source), replace(target, indexes=None))
-    version, prover = candidate.version, target.prover()
-    files = candidate.files
-    result = prover.fingerprint(files)
-    warn_outside(version.reference, result.outside)
-    proof = prover.prove(version, result.of_splits)
+    candidate = _measure(source, read_prepared(source), replace(target, indexes=None), walk=False)
+    candidate = replace(candidate, is_in_place=True).fingerprinted()
+    version, prover, files = candidate.version, target.prover(), candidate.files
+    warn_outside(version.reference, candidate.outside)
+    proof = prover.prove(version, candidate.fingerprints)
     step = proof.refused or proof.lower
     if step is None:
         return Preview(proof=proof, is_published=candidate.has_row, diff=None)
@@ -476,8 +477,11 @@ def preview_folder(source: Store, target: Target, *, show: int = 5) -> Preview:
     return Preview(proof=proof, is_published=candidate.has_row, diff=diff)
 
 
-def _measure(source: Store, prepared: PreparedDataset, target: Target) -> Candidate:
-    """The version in ``source``, with verified shards. Refused if its number is published with other content."""
+def _measure(source: Store, prepared: PreparedDataset, target: Target, *, walk: bool) -> Candidate:
+    """The version in ``source``, with verified shards. Refused if its number is published with other content.
+
+    Without ``walk``, TFRecord files are only hashed: the folds of the candidate read them, and check every record.
+    """
     check_file_format(prepared.file_format, source.url)
     if not prepared.splits:
         raise PreparedFormatError(
@@ -487,11 +491,14 @@ def _measure(source: Store, prepared: PreparedDataset, target: Target) -> Candid
         )
     if target.catalog.published_digest(prepared.name, prepared.config, prepared.version) is None:
         check_new_name(prepared.name)  # now, not after an hour of verifying
-    report = target.patience.call(lambda: target.verify(source, prepared.splits, None, what=source.url))
+    check = partial(target.verify, source, prepared.splits, None, what=source.url)
+    hash_only = partial(target.verify_written, source, prepared.splits, None, what=source.url)
+    report = target.patience.call(check if walk or prepared.file_format != "tfrecord" else hash_only)
     candidate = Candidate.of(target, prepared, report, source)
     try:
         has_row = target.patience.call(lambda: is_published(target.catalog, candidate.version))
     except VersionExistsError as error:
+        check()  # the content may only differ because a shard is damaged
         raise name_rule(error, prepared, report, target.slicing) from error
     return replace(candidate, has_row=has_row)
 
@@ -559,7 +566,12 @@ class Candidate:
         """This candidate with what the folds computed; they run over its files if a split is missing."""
         if folded.fingerprints.keys() == {split.name for split in self.files.splits}:
             return replace(self, folded=folded)
-        folded, outside = self.target.prover().fingerprint(self.files, is_publication=not self.is_in_place)
+        try:
+            folded, outside = self.target.prover().fingerprint(self.files, is_publication=not self.is_in_place)
+        except (CorruptRecordError, ShardMismatchError):
+            store = self.files.store
+            self.target.verify(store, self.files.splits, None, what=store.url)  # names every damaged shard
+            raise
         return replace(self, folded=folded, outside=outside)
 
     def proved(self, folded: Folded = NOT_FOLDED) -> Candidate:

@@ -386,6 +386,38 @@ def test_a_folder_that_contradicts_its_metadata_is_refused_shard_by_shard_and_th
     assert [str(one.version) for one in catalog.versions("animals")] == ["1.1.0", "1.0.0"]
 
 
+@pytest.mark.parametrize("compress", [False, True])
+def test_damaged_records_are_named_in_every_shard_although_files_are_first_only_hashed(
+    catalog: registry.Catalog, tmp_path: Path, compress: bool
+) -> None:
+    folder = prepare(tmp_path / "animals/1.0.0", shards=[5, 5, 5, 0, 5], compress=compress)
+    shards = sorted(folder.glob("*.tfrecord-*"))
+    whole = [shard.read_bytes() for shard in shards]
+    for shard in (shards[0], shards[2]):
+        content = bytearray(shard.read_bytes())
+        content[len(content) // 2] ^= 4
+        shard.write_bytes(content)
+    (refused,) = catalog.import_tfds(folder)
+    assert refused.error is not None
+    faults = refused.error.details["faults"]
+    assert [(fault["filename"][-14:], fault["code"]) for fault in faults] == [
+        ("00000-of-00005", "corrupt_record"),
+        ("00002-of-00005", "corrupt_record"),
+    ]
+    for shard, content in zip(shards, [*whole[:3], whole[4], whole[4]], strict=True):
+        shard.write_bytes(content)
+    (refused,) = catalog.import_tfds(folder)
+    assert refused.error is not None
+    assert [(fault["filename"][-14:], fault["code"]) for fault in refused.error.details["faults"]] == [
+        ("00003-of-00005", "shard_mismatch")
+    ]
+    shards[3].write_bytes(whole[3])
+    assert outcomes(catalog.import_tfds(folder)) == {"animals:1.0.0": "imported"}
+    shards[0].write_bytes(whole[0][:-3])
+    (refused,) = catalog.import_tfds(folder)
+    assert isinstance(refused.error, ShardMismatchError), "damage of a published version, and no other content"
+
+
 def test_trusted_lengths_skip_only_the_check_of_the_records(catalog: registry.Catalog, data_dir: Path) -> None:
     shard = data_dir / "animals/1.1.0/animals-train.tfrecord-00001-of-00002"
     shard.write_bytes(shard.read_bytes()[:-3])
