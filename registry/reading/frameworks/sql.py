@@ -242,6 +242,7 @@ def _may_pass(
     """Return which blocks may have a row that passes a filter.
 
     Arrow prunes the blocks like the files of a partitioned dataset: the bounds of a block are its partition expression.
+    No value of a column with bounds is missing. NaN has no part in bounds, but DuckDB passes no filter that it passes.
     """
     partitions = [pa.compute.scalar(True)] * len(blocks)
     for name in sorted({path for _, bounds in blocks for path in bounds}.intersection(schema.names)):
@@ -251,7 +252,7 @@ def _may_pass(
         for index, (_, bounds) in enumerate(blocks):
             if name in bounds:
                 least, greatest = _scalars(bounds[name], kind)
-                partitions[index] &= ((field >= least) | field.is_null()) & ((field <= greatest) | field.is_null())
+                partitions[index] &= (field >= least) & (field <= greatest)
     files = pa.dataset.FileSystemDataset.from_paths(
         [str(index) for index in range(len(blocks))],  # nothing opens them
         schema=schema,
