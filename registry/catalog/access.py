@@ -14,6 +14,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from registry.catalog.clock import read_clock
+from registry.catalog.pages import checks_limit
 from registry.catalog.rows import canonical_json, check_digest, check_text
 from registry.catalog.session import SqlGroup, reading, transact, write
 from registry.catalog.tables import access_token, refusal
@@ -90,6 +91,7 @@ class SqlAccess(SqlGroup):
 
         return transact(self._engine, action, actor=actor, dry_run=dry_run)
 
+    @checks_limit
     def tokens(self, *, after: str | None = None, limit: int | None = None) -> tuple[AccessToken, ...]:
         order = access_token.c.created_at, access_token.c.id
         query = sa.select(access_token).order_by(*order).limit(limit)

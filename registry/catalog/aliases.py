@@ -16,6 +16,7 @@ from registry.catalog.clock import corrected, read_clock
 from registry.catalog.events import append_event
 from registry.catalog.names import is_named
 from registry.catalog.outcomes import AliasChange, AliasMove, AliasSummary
+from registry.catalog.pages import checks_limit
 from registry.catalog.queries import find_version_id
 from registry.catalog.rows import check_text
 from registry.catalog.selection import (
@@ -99,6 +100,7 @@ class SqlAliases(SqlGroup):
 
         return transact(self._engine, action, actor=actor, dry_run=dry_run)
 
+    @checks_limit
     def list(
         self, dataset: str | None = None, *, after: Reference | None = None, limit: int | None = None
     ) -> tuple[AliasSummary, ...]:

@@ -11,11 +11,11 @@ import hashlib
 import json
 import os
 import socket
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import sqlalchemy as sa
 
@@ -55,7 +55,13 @@ _BATCH: Final = 1000
 UNREADABLE: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, RegistryError)
 """Errors that parsing a stored value raises if the registry did not write it."""
 
+T = TypeVar("T")
+
 _MAX_FAULTS: Final = 100
+
+_MOST_KEPT: Final = 2
+_computed: Final[dict[tuple[Any, ...], Any]] = {}
+"""What ``once_for_pages`` has computed last."""
 
 
 _WITH_CORRECTIONS: Final = event.outerjoin(corrected_time, corrected_time.c.event_id == event.c.id)
@@ -277,6 +283,33 @@ def read_page(
     query = select_events().where(*conditions, event.c.id > after).order_by(event.c.id).limit(limit)
     with stored_values():
         return tuple(read_event(row) for row in connection.execute(query))
+
+
+def once_for_pages(
+    connection: sa.Connection, compute: Callable[[], T], *about: object, limit: int | None, is_first: bool
+) -> T:
+    """Return what ``compute`` returns, which reads the log from its beginning.
+
+    The pages of a list that follow the first one use what that has computed, unless the log has grown meanwhile.
+    Otherwise, a list of n items would cost n pages times n events.
+
+    Args:
+        connection: shows one snapshot.
+        compute: reads the log.
+        about: distinguishes the list from others in the same catalog.
+        limit: the limit of the page; nothing is kept for a list that comes whole.
+        is_first: whether it is the first page.
+    """
+    newest = connection.execute(sa.select(event.c.hash).order_by(event.c.id.desc()).limit(1)).scalar()
+    key = (connection.engine.url, newest, *about)
+    result: T | None = None if is_first else _computed.get(key)
+    if result is None:
+        result = compute()
+    if limit is not None:
+        _computed[key] = result
+        for old in list(_computed)[:-_MOST_KEPT]:
+            _computed.pop(old, None)
+    return result
 
 
 def find_datasets(connection: sa.Connection, dataset: str) -> tuple[str, ...]:

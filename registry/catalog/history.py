@@ -5,6 +5,7 @@ An index finds the events of one dataset: of one config, or of all its configs i
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -13,7 +14,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from registry.catalog.attachments import ATTACH
-from registry.catalog.events import UNREADABLE, describe_event, find_datasets, read_events
+from registry.catalog.events import UNREADABLE, describe_event, find_datasets, once_for_pages, read_events
 from registry.catalog.locations import MIRROR_ADD, MIRROR_REMOVE, RELOCATE, told_steps
 from registry.catalog.names import RENAME, present_names, told_as
 from registry.catalog.queries import list_versions, load_version
@@ -116,8 +117,18 @@ def versions_at(
     limit: int | None = None,
 ) -> tuple[VersionSummary, ...]:
     """See ``CatalogBackend.versions``, at a moment; ``connection`` must show one snapshot."""
-    standing = standing_at(connection, name, config, moment)
-    candidates = [it for it in standing.candidates if below is None or it.version < below][:limit]
+    standing = once_for_pages(
+        connection,
+        lambda: standing_at(connection, name, config, moment),
+        *("versions", name, config, moment),
+        limit=limit,
+        is_first=below is None,
+    )
+    highest_first = standing.candidates
+    start = 0
+    if below is not None:
+        start = bisect_right(highest_first, _negated(below), key=lambda it: _negated(it.version))
+    candidates = highest_first[start:][:limit]
     if not candidates:
         return ()
     return tuple(
@@ -125,6 +136,10 @@ def versions_at(
         for version in list_versions(connection, name, standing.config, below=below, least=candidates[-1].version)
         if (then := standing.find(version.version)) is not None
     )
+
+
+def _negated(version: Version) -> tuple[int, ...]:
+    return tuple(-part for part in version.parts)
 
 
 def _as_it_was(standing: Standing, then: Candidate) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from registry.catalog.events import append_event, events_of_version, lock_log
 from registry.catalog.experiments import refuse_retired
 from registry.catalog.history import DESCRIBE, read_state
 from registry.catalog.outcomes import Change, MetadataChange, Proposal, Removal, RemovalStep
+from registry.catalog.pages import checks_limit
 from registry.catalog.proposals import PROMOTE, approval_details, await_approval, load_proposals, reject
 from registry.catalog.queries import find_version_id, load_version
 from registry.catalog.removals import (
@@ -175,6 +176,7 @@ class SqlLifecycle(SqlGroup):
 
         return transact(self._engine, act, actor=actor, dry_run=dry_run)
 
+    @checks_limit
     def removals(
         self, dataset: str | None = None, *, after: Reference | None = None, limit: int | None = None
     ) -> tuple[Removal, ...]:

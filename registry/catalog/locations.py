@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from registry.catalog.clock import read_clock
 from registry.catalog.events import append_event, lock_log
-from registry.catalog.pages import fill_page
+from registry.catalog.pages import checks_limit, fill_page
 from registry.catalog.rows import check_location, read_reference, read_steps
 from registry.catalog.selection import (
     NAMES,
@@ -94,6 +94,7 @@ class SqlLocations(SqlGroup):
 
         return self._change(RELOCATE, exactly, plan, details, actor=actor, dry_run=dry_run)
 
+    @checks_limit
     def outside(
         self, *, after: Reference | None = None, limit: int | None = None
     ) -> tuple[tuple[Reference, tuple[str, ...]], ...]:

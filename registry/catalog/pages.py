@@ -11,11 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from functools import wraps
+from typing import Any, Final, TypeVar, cast
+
+from registry.model import whole_number
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
+_MOST_LIMIT: Final = 2**31 - 1
 _READ_AT_ONCE: Final = 500
 """The number of items that are read together if the caller may see only some of them."""
 
@@ -41,6 +45,25 @@ def in_pages(argument: str, name: Callable[[Any], Any]) -> Callable[[F], F]:
         return call
 
     return declare
+
+
+def page_limit(limit: int | None) -> int | None:
+    """How many items a page may have at most, as a number that every database takes; None for all.
+
+    Raises:
+        UsageError: it is negative, or not a whole number.
+    """
+    return None if limit is None else min(whole_number(limit, "limit", least=0), _MOST_LIMIT)
+
+
+def checks_limit(call: F) -> F:
+    """Let an implementation of a call that is ``in_pages`` get only a ``page_limit``."""
+
+    @wraps(call)
+    def checked(*args: Any, limit: int | None = None, **kwargs: Any) -> Any:
+        return call(*args, limit=page_limit(limit), **kwargs)
+
+    return cast("F", checked)
 
 
 def pages_of(call: Any) -> Pages | None:

@@ -21,6 +21,7 @@ from registry.catalog.clock import corrected
 from registry.catalog.configs import is_protected
 from registry.catalog.locations import find_at_location
 from registry.catalog.names import is_named, names_column, told_as
+from registry.catalog.pages import checks_limit
 from registry.catalog.paging import LoadedShardLengths
 from registry.catalog.rows import (
     canonical_json,
@@ -135,6 +136,7 @@ class SqlLookUps(SqlGroup):
         with reading(self._engine) as connection:
             return find_producers(connection, name, config)
 
+    @checks_limit
     def sizes(self, *, after: Reference | None = None, limit: int | None = None) -> tuple[VersionSize, ...]:
         kind = self._engine.dialect.name
         meant = in_page(sa.select(dataset_version.c.id).select_from(published_versions()), kind, after, limit)
@@ -156,6 +158,7 @@ class SqlLookUps(SqlGroup):
                 sa.cast(sa.func.sum(attachment.c.num_bytes), sa.BigInteger).label("attachment_bytes"),
                 sa.func.sum(sa.case((attachment.c.kind == "statistics", 1), else_=0)).label("num_statistics"),
             )
+            .where(sa.true() if limit is None else attachment.c.version_id.in_(meant))
             .group_by(attachment.c.version_id)
             .subquery("attached")
         )
@@ -181,6 +184,7 @@ class SqlLookUps(SqlGroup):
         with reading(self._engine) as connection, stored_values():
             return tuple(map(_read_size, connection.execute(in_page(query, kind, after, limit))))
 
+    @checks_limit
     def datasets(
         self,
         wanted: DatasetFilter | None = None,
@@ -435,7 +439,7 @@ def list_versions(
             query = query.where(compare(sa.tuple_(*NUMBER), sa.tuple_(*map(sa.literal, bound.parts))))
     with stored_values():
         rows = connection.execute(query).all()
-    if not rows and below is None:
+    if not rows and below is None and limit != 0:
         raise explain_dataset(connection, Reference(name=name, config=config))
     listed = query.with_only_columns(dataset_version.c.id).subquery("listed")
     with stored_values():

@@ -10,6 +10,7 @@ folder with some of its files for a version.
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -18,7 +19,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from registry.catalog.clock import read_clock
-from registry.catalog.events import append_event, events_of_version, in_json
+from registry.catalog.events import append_event, events_of_version, in_json, once_for_pages
 from registry.catalog.names import in_present, present_names, told_as
 from registry.catalog.outcomes import Removal, RemovalStep, removed_error
 from registry.catalog.queries import find_version_id
@@ -38,6 +39,28 @@ def load_removals(
     connection: sa.Connection, dataset: str | None = None, *, after: Reference | None = None, limit: int | None = None
 ) -> tuple[Removal, ...]:
     """See ``LifecycleCalls.removals``. Undoing the drop of a version cancels a plan."""
+    places = once_for_pages(
+        connection,
+        lambda: _removed_places(connection, dataset),
+        *("removals", dataset),
+        limit=limit,
+        is_first=after is None,
+    )
+    first = 0 if after is None else bisect_right(places, place_of(after), key=lambda entry: entry[0])
+    chosen, details = places[first:][:limit], dict[int, str]()
+    with stored_values():
+        for start in range(0, len(chosen), _AT_ONCE):  # their details are long
+            numbers = [event_id for _, event_id in chosen[start : start + _AT_ONCE]]
+            of_chosen = sa.select(event.c.id, event.c.details_json).where(event.c.id.in_(numbers))
+            details |= {row.id: row.details_json for row in connection.execute(of_chosen)}
+        return tuple(
+            _read(Reference.exactly(name, config or None, Version(*number)), json.loads(details[event_id]))
+            for (name, config, *number), event_id in chosen
+        )
+
+
+def _removed_places(connection: sa.Connection, dataset: str | None) -> list[tuple[tuple[Any, ...], int]]:
+    """The versions that have a removal, see ``place_of``, in order, each with the id of its newest event."""
     columns = event.c.id, event.c.dataset, event.c.version, event.c.action
     query = sa.select(*columns).where(event.c.action.in_((REMOVE, "undo-drop"))).order_by(event.c.id)
     if dataset is not None:
@@ -47,22 +70,7 @@ def load_removals(
         for number, name, version, action in connection.execute(query):
             place = *in_present(present, name).partition("/")[::2], *Version.parse(version).parts
             newest[place] = number if action == REMOVE else 0
-        first = () if after is None else place_of(after)
-        chosen, details = (
-            sorted(place for place, number in newest.items() if number and place > first)[:limit],
-            dict[int, str](),
-        )
-        for start in range(0, len(chosen), _AT_ONCE):  # their details are long
-            numbers = [newest[place] for place in chosen[start : start + _AT_ONCE]]
-            of_chosen = sa.select(event.c.id, event.c.details_json).where(event.c.id.in_(numbers))
-            details |= {row.id: row.details_json for row in connection.execute(of_chosen)}
-        return tuple(
-            _read(
-                Reference.exactly(name, config or None, Version(*number)),
-                json.loads(details[newest[name, config, *number]]),
-            )
-            for name, config, *number in chosen
-        )
+    return sorted((place, number) for place, number in newest.items() if number)
 
 
 def plan_removal(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from registry.catalog.clock import read_clock
+from registry.catalog.pages import checks_limit
 from registry.catalog.queries import SqlLookUps, find_version_id, list_versions
 from registry.catalog.revision import ahead_error, read_status, require_current
 from registry.catalog.selection import load_standing
@@ -184,6 +185,7 @@ class SqlCatalog(SqlLookUps):
                 return history.standing_at(connection, name, config, at)
             return load_standing(connection, name, config)
 
+    @checks_limit
     def versions(
         self,
         name: str,

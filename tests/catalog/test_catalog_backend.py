@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from threading import Barrier
+from typing import Any
 
 import pytest
 from support.catalog_samples import logged, publish, sample
@@ -17,6 +20,7 @@ from registry.errors import (
     MissingExtraError,
     NotFoundError,
     RegistryError,
+    UsageError,
     VersionExistsError,
 )
 from registry.model import Reference, Version
@@ -147,3 +151,24 @@ def test_promises_of_a_version_are_loaded_by_ranges_and_sent_whole(catalog: Cata
     sent = pickle.loads(pickle.dumps(promises.within(["train"])))  # noqa: S301 (made here)
     assert [sent.find(version.split("train").filename(index)) for index in (0, 599)] == [stored[0], stored[599]]
     assert sent.find(version.split("test").filename(0)) is None
+
+
+def test_a_limit_is_checked_alike_everywhere(catalog: CatalogBackend) -> None:
+    publish(catalog, "mnist:1.0.0", location="/elsewhere/mnist/1.0.0")
+    catalog.aliases.set("best", at("mnist:1.0.0"), expect=None, message="", actor="ann")
+    lists: list[Callable[..., tuple[Any, ...]]] = [
+        catalog.access.tokens,
+        catalog.aliases.list,
+        catalog.datasets,
+        catalog.lifecycle.removals,
+        catalog.locations.outside,
+        catalog.sizes,
+        partial(catalog.versions, "mnist"),
+        partial(catalog.versions, "mnist", at=datetime(2100, 1, 1, tzinfo=UTC)),
+    ]
+    for call in lists:
+        assert call(limit=0) == ()
+        assert len(call(limit=2**70)) == len(call())
+        for wrong in (-1, -(2**70)):
+            with pytest.raises(UsageError, match=f"^limit must be 0 or more, not {wrong}"):
+                call(limit=wrong)

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from registry.catalog import backend
 from registry.catalog.backend import CatalogBackend
-from registry.catalog.pages import Pages, pages_of
+from registry.catalog.pages import Pages, page_limit, pages_of
 from registry.catalog.policy import POLICY, Policy
 from registry.catalog.service.messages import Reading, codec, hints_of, load_json, load_value
 from registry.errors import UsageError
@@ -123,13 +123,13 @@ class Call:
 
     @staticmethod
     def limited(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a call for its next page."""
-        limit = kwargs.get("limit")
+        """The arguments of a call for its next page; raises UsageError, see ``page_limit``."""
+        limit = page_limit(kwargs.get("limit"))
         return {**kwargs, "limit": MOST_ITEMS if limit is None else max(1, min(limit, MOST_ITEMS))}
 
     def page_of(self, pages: Pages, items: Sequence[Any], limit: int | None) -> Any:
         """The page with these items; ``limit`` is how many the client has asked for, None for all."""
-        items = items if limit is None else items[: max(0, limit)]
+        items = items if limit is None else items[:limit]
         is_last = len(items) < MOST_ITEMS or len(items) == limit
         return self.answers(items=tuple(items), next=None if is_last else pages.name(items[-1]))
 
