@@ -37,7 +37,7 @@ def _number(default: int, least: int, most: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceConfig:
-    """The settings of a service. Limits apply to each worker.
+    """The settings of a service. Limits apply to each worker, except for those per minute.
 
     Attributes:
         catalog: path or URL of the database. None means the default catalog.

@@ -14,17 +14,20 @@ import hmac
 import json
 import logging
 import math
+import mmap
+import os
 import re
 import secrets
 import threading
 import time
 import traceback
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from registry.catalog.service.calls import CALLS
@@ -56,6 +59,7 @@ HEADERS: Final = {
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _WINDOW: Final = 60
 _MOST_KEYS: Final = 10_000
+_SLOTS: Final = 2**16
 _MOST_NOTES: Final = 60
 """Refused calls of a token that are noted in a minute."""
 
@@ -118,28 +122,34 @@ def current_exchange() -> Exchange:
 
 
 class Buckets:
-    """A rate limiter: counts events by key, and forgets ``quota`` of them per minute, evenly. Threads share it.
+    """A rate limiter: counts events by key, and forgets ``quota`` of them per minute, evenly.
+
+    Threads share it, and the workers of a service through a file. Each key has two of many slots, with the moment at
+    which its events will be forgotten. If other keys use one of them, the other one counts. Workers do not wait for
+    each other: if two of them count at the same moment, one of the events may be lost.
 
     >>> buckets = Buckets(2, clock=lambda: 0.0)
     >>> buckets.take("ann"), buckets.take("ann"), buckets.take("ann"), buckets.seconds("ann")
     (True, True, False, 30)
     """
 
-    def __init__(self, quota: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, quota: int, file: Path | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """``file`` is the one that the workers share; None if there is one worker only."""
         self.quota = quota
         self._clock = clock
         self._lock = threading.Lock()
-        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._salt = str(file)  # its name is random: nobody can choose a key with the slots of another one
+        self._moments = memoryview(_memory(file, 8 * _SLOTS)).cast("d")
 
     def take(self, key: str) -> bool:
         """Count an event; False if the quota is used up."""
         with self._lock:
-            left = self._left(key)
-            self._levels[key] = (max(left - 1, 0) if left >= 1 else left, self._clock())
-            self._levels.move_to_end(key)
-            if len(self._levels) > _MOST_KEYS:
-                self._levels.popitem(last=False)
-        return left >= 1
+            if (left := self._left(key)) < 1:
+                return False
+            moment = self._clock() + (self.quota - left + 1) * _WINDOW / self.quota
+            for slot in self._slots(key):
+                self._moments[slot] = max(self._moments[slot], moment)
+            return True
 
     def left(self, key: str) -> int:
         """How many events there may be now."""
@@ -152,8 +162,25 @@ class Buckets:
             return max(math.ceil((number - self._left(key)) * _WINDOW / self.quota), 0)
 
     def _left(self, key: str) -> float:
-        left, moment = self._levels.get(key, (float(self.quota), 0.0))
-        return min(left + (self._clock() - moment) * self.quota / _WINDOW, self.quota)
+        seconds = min(self._moments[slot] for slot in self._slots(key)) - self._clock()
+        return self.quota - max(seconds, 0) * self.quota / _WINDOW
+
+    def _slots(self, key: str) -> tuple[int, int]:
+        digest = hashlib.sha256(f"{self._salt} {key}".encode(errors="surrogatepass")).digest()
+        return int.from_bytes(digest[:8]) % _SLOTS, int.from_bytes(digest[8:16]) % _SLOTS
+
+
+def _memory(file: Path | None, num_bytes: int) -> mmap.mmap:
+    """Memory that is zero at first, and that processes share if it is in a file."""
+    if file is None:
+        return mmap.mmap(-1, num_bytes)
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        if os.fstat(descriptor).st_size < num_bytes:
+            os.pwrite(descriptor, bytes(num_bytes), 0)  # without holes: a full disk would end the process later
+        return mmap.mmap(descriptor, num_bytes)
+    finally:
+        os.close(descriptor)
 
 
 class Seats:
@@ -181,21 +208,28 @@ class Seats:
 
 
 class Gate:
-    """The limits of one worker, and what it counts.
+    """The limits of one worker, and what it counts. Limits of rates are those of all workers together.
 
     Attributes:
         metrics: the counts.
         files: the seats of files that arrive: half of all, so that slow publishers block nobody else.
     """
 
-    def __init__(self, config: ServiceConfig, metrics: Metrics, note: Callable[..., None]) -> None:
-        """``note`` stores a refused call: ``access.note_refusal`` of the catalog."""
+    def __init__(
+        self, config: ServiceConfig, metrics: Metrics, note: Callable[..., None], folder: Path | None = None
+    ) -> None:
+        """``note`` stores a refused call: ``access.note_refusal`` of the catalog. The workers share ``folder``."""
         self.metrics = metrics
         self._config = config
         self._note = note
-        self._requests = Buckets(config.requests_per_minute)
-        self._failures = Buckets(config.failed_logins_per_minute)
-        self._notes = Buckets(_MOST_NOTES)
+        self._requests, self._failures, self._notes = (
+            Buckets(quota, None if folder is None else folder / name)
+            for name, quota in (
+                ("requests", config.requests_per_minute),
+                ("failures", config.failed_logins_per_minute),
+                ("notes", _MOST_NOTES),
+            )
+        )
         self._valid: dict[bytes, None] = {}
         self._buffered = 0
         # A quarter for those without a token, so that they block nobody else.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from registry.catalog.service.calls import CALLS
@@ -86,7 +86,8 @@ async def write_metrics(
     async def write() -> None:
         while True:
             await asyncio.sleep(1)
-            gate.metrics.write()
+            with suppress(OSError):  # the disk is full
+                gate.metrics.write()
 
     tasks = [asyncio.create_task(run()) for run in (write, *background)]
     yield {"watch": watch}

@@ -158,7 +158,7 @@ def is_public(host: str) -> bool:
         return host != "localhost"
 
 
-def _make_worker(config: ServiceConfig, url: str, metrics_folder: Path, more_routes: RouteMaker | None) -> Starlette:
+def _make_worker(config: ServiceConfig, url: str, folder: Path, more_routes: RouteMaker | None) -> Starlette:
     """The application of a worker, which ends if its supervisor was killed."""
     parent = parent_process()
     if parent is not None:
@@ -173,7 +173,7 @@ def _make_worker(config: ServiceConfig, url: str, metrics_folder: Path, more_rou
         sys.exit(1 if isinstance(error, CatalogUnavailableError) else _STARTUP_FAILURE)
     catalog.webhooks.keys = config.webhook_key
     service = Service(catalog, anonymous=config.anonymous_reads, data=data)
-    return make_service_app(service, config, metrics_folder=metrics_folder, more_routes=more_routes)
+    return make_service_app(service, config, folder=folder, more_routes=more_routes)
 
 
 @contextmanager

@@ -252,7 +252,7 @@ def make_service_app(
     service: Service,
     config: ServiceConfig | None = None,
     *,
-    metrics_folder: Path | None = None,
+    folder: Path | None = None,
     more_routes: RouteMaker | None = None,
 ) -> Starlette:
     """The application that answers the calls of the protocol, and shows the pages of the catalog.
@@ -260,7 +260,7 @@ def make_service_app(
     Args:
         service: what makes the calls.
         config: the limits; None are the defaults.
-        metrics_folder: where the workers of a service write their counts for each other.
+        folder: where the workers of a service share their counts.
         more_routes: makes routes that go before the pages.
 
     Raises:
@@ -281,7 +281,7 @@ def make_service_app(
     def note_refusal(**refusal: Any) -> None:
         service.catalog.access.note_refusal(**refusal)  # of the catalog that the service has at that moment
 
-    gate = Gate(config, Metrics(metrics_folder), note_refusal)
+    gate = Gate(config, Metrics(folder), note_refusal, folder)
     id_tokens = IdTokens(service, config.issuers, url_of_service(config.public_url))
     watch = EventWatch(partial(run_in_threadpool, service.newest_event))
     index = make_service_index(f"shardbook {__version__}", config.clients)

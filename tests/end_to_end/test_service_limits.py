@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -26,6 +27,7 @@ from registry.model import Role, new_secret
 from registry.server import heads
 from registry.server.browse import listen
 from registry.server.config import ServiceConfig
+from registry.server.gate import Buckets
 from registry.server.serve import make_settings
 from registry.server.service import Answered, Service, make_service_app
 
@@ -43,7 +45,7 @@ class LimitedServer:
         self._listener = listen(0)
         self.place = self._listener.getsockname()
         self.url = f"http://127.0.0.1:{self.place[1]}/"
-        app = make_service_app(self.service, config, metrics_folder=folder)
+        app = make_service_app(self.service, config, folder=folder)
         self._server = uvicorn.Server(make_settings(config, app, log_config=None))
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._listener]}, daemon=True)
         self._thread.start()
@@ -194,6 +196,29 @@ def test_rates_are_limited_by_token(serve: Callable[..., LimitedServer]) -> None
     other = make_token(server.catalog, "bob", Role.READER)
     assert server.ask(f"Authorization: Bearer {other}").status == 200
     assert server.ask(path="/api/v1/data/numbers/1.0.0/file", method="GET").status == 404  # files are not limited
+
+
+def test_workers_limit_a_rate_together(serve: Callable[..., LimitedServer]) -> None:
+    workers = [serve(requests_per_minute=8, failed_logins_per_minute=3) for _ in range(4)]
+    login = f"Authorization: Bearer {workers[0].token}"
+    statuses = Counter(worker.ask(login).status for worker in workers * 3)
+    assert statuses == {200: 8, 429: 4}
+    statuses = Counter(worker.ask("Authorization: Bearer x").status for worker in workers)
+    assert statuses == {401: 3, 429: 1}
+
+
+def test_keys_share_no_quota_unless_both_of_their_slots_are_those_of_others(tmp_path: Path) -> None:
+    moments = [0.0]
+    buckets = Buckets(2, tmp_path / "requests", clock=lambda: moments[0])
+    assert all(buckets.take(f"token {number}") for number in range(1000) for _ in range(2))
+    assert not any(buckets.take(f"token {number}") for number in range(1000))
+    after = Buckets(2, tmp_path / "requests", clock=lambda: moments[0])  # a worker that replaces another one
+    assert sum(after.take(f"other {number}") for number in range(1000)) > 990
+    assert (after.take("token 1"), after.seconds("token 1")) == (False, 30)
+    moments[0] = 30.0
+    assert (after.take("token 1"), buckets.take("token 1"), buckets.left("token 1")) == (True, False, 0)
+    moments[0] = 1000.0
+    assert buckets.left("token 1") == 2  # a quota does not grow
 
 
 def test_a_client_that_is_told_to_wait_asks_again(serve: Callable[..., LimitedServer]) -> None:
