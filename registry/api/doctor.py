@@ -72,24 +72,24 @@ def examine(
         data_dir: see ``connect``.
         seconds: how long each examination may take.
     """
-    yield _within(seconds, "versions", _versions)
+    yield within(seconds, "versions", _versions)
     opened: list[Catalog] = []
-    finding = _within(seconds, "catalog", lambda: _catalog(url, data_dir, opened))
+    finding = within(seconds, "catalog", lambda: _catalog(url, data_dir, opened))
     yield finding
     if opened and finding.level is not Level.PROBLEM:
         catalog = opened[0]
         for subject, examination in (("rights", _rights), ("clock", _clock), ("data directory", _data_directory)):
-            yield _within(seconds, subject, lambda examination=examination: examination(catalog))  # type: ignore[misc]
-        webhooks = _within(seconds, "webhooks", lambda: _webhooks(catalog))
+            yield within(seconds, subject, lambda examination=examination: examination(catalog))  # type: ignore[misc]
+        webhooks = within(seconds, "webhooks", lambda: _webhooks(catalog))
         if webhooks.level is not Level.OK:  # most catalogs have none
             yield webhooks
         catalog.close()
-    yield _within(seconds, "cache", _cache)
+    yield within(seconds, "cache", _cache)
     if team_settings().current()[0]:
-        yield _within(seconds, "team settings", _team_settings)
+        yield within(seconds, "team settings", _team_settings)
 
 
-def _within(seconds: float, subject: str, examination: Callable[[], tuple[Level, str, str]]) -> Finding:
+def within(seconds: float, subject: str, examination: Callable[[], tuple[Level, str, str]]) -> Finding:
     """The finding of an examination. An examination that raises an error or exceeds its time limit is a problem."""
     results: list[tuple[Level, str, str]] = []
 

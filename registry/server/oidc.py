@@ -18,11 +18,14 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
+from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote_plus
 
+from registry.api.doctor import Level
 from registry.api.identity import fetch_json, is_secure_url, issuer_fault, local_path, nonce_of
 from registry.catalog.service.messages import Reading, codec, load_json, load_value
 from registry.catalog.service_index import SIGN_IN_PATH
@@ -33,11 +36,13 @@ from registry.errors import (
     KeyReusedError,
     NotFoundError,
     UsageError,
+    require_extra,
 )
 from registry.escaping import printable
 from registry.model import AccessToken
 from registry.server.gate import Gate, Seats, current_exchange
 from registry.server.issuers import Binding, Issuer
+from registry.splits import counted
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -106,6 +111,19 @@ class IssuerKeys:
         self._document: Mapping[str, Any] = {}
         self._keys: Mapping[str, Mapping[str, Any]] = {}
         self._fresh_until = self._stale_after = self._tried = float("-inf")
+        self.seconds_ahead = 0.0
+        """How far the clock of the issuer is ahead of that of this machine, as far as it says."""
+
+    @property
+    def usable(self) -> Mapping[str, str]:
+        """An algorithm of each key that verifies ID tokens, by its id; of those that were read last."""
+        result = {}
+        for kid, key in self._keys.items():
+            for algorithm in _ALGORITHMS:
+                with suppress(ValueError):
+                    parse_key(key, algorithm)
+                    result[kid] = algorithm
+        return result
 
     def find(self, kid: str) -> Mapping[str, Any] | None:
         """The key with this id as a JSON Web Key; None if the issuer has none.
@@ -135,7 +153,7 @@ class IssuerKeys:
                     raise issuer_fault("the issuer does not answer")
                 return
             try:
-                self._read()
+                self.read()
             except CatalogUnavailableError as error:
                 _logger.warning("the keys of %s cannot be read: %s", self._url, error)
                 if self._clock() >= self._stale_after:
@@ -147,7 +165,8 @@ class IssuerKeys:
         finally:
             self._lock.release()
 
-    def _read(self) -> None:
+    def read(self) -> None:
+        """Ask the issuer; raises CatalogUnavailableError."""
         fetch = partial(fetch_json, like=self._url)
         status, document, _ = fetch(f"{self._url.rstrip('/')}/.well-known/openid-configuration")
         if status != 200 or document.get("issuer") != self._url:
@@ -160,6 +179,8 @@ class IssuerKeys:
         age = re.search(r"\bmax-age=([0-9]{1,9})\b", headers.get("Cache-Control", ""))
         seconds = _FRESH_SECONDS if age is None else min(max(int(age[1]), _LEAST_FRESH), _MOST_FRESH)
         now = self._clock()
+        with suppress(ValueError):
+            self.seconds_ahead = parsedate_to_datetime(headers.get("Date", "")).timestamp() - time.time()
         self._document = document
         self._keys = {entry["kid"]: entry for entry in keys if isinstance(entry.get("kid"), str)}
         self._fresh_until, self._stale_after = now + seconds, now + _STALE_SECONDS
@@ -358,8 +379,6 @@ class IdTokens:
 
     def _key(self, issuer: Issuer, header: Mapping[str, Any]) -> tuple[Any, str]:
         """The key that the header of an ID token names, and the algorithm, which fits it."""
-        import jwt
-
         algorithm, kid = str(header.get("alg")), header.get("kid")
         if algorithm not in _ALGORITHMS:
             raise _refusal(f"its algorithm {algorithm!r:.40} is not one of {', '.join(_ALGORITHMS)}", issuer)
@@ -368,26 +387,10 @@ class IdTokens:
         key = self._keys[issuer.url].find(kid) if isinstance(kid, str) else None
         if key is None:
             raise _refusal(f"the issuer has no key {kid!r:.80}", issuer)
-        kind, curve = _ALGORITHMS[algorithm]
-        operations = key.get("key_ops", ["verify"])
-        is_usable = (
-            key.get("kty") == kind
-            and key.get("crv") == curve
-            and key.get("use", "sig") == "sig"
-            and key.get("alg", algorithm) == algorithm
-            and isinstance(operations, list)
-            and "verify" in operations
-        )
-        if not is_usable:
-            raise _refusal(f"the key {kid!r:.80} is not one for {algorithm}", issuer)
         try:
-            public = {name: value for name, value in key.items() if name in ("kty", "crv", "n", "e", "x", "y")}
-            parsed = jwt.PyJWK(public, algorithm=algorithm)
-        except (jwt.PyJWTError, ValueError, TypeError):
-            raise _refusal(f"the key {kid!r:.80} of the issuer is malformed", issuer) from None
-        if kind == "RSA" and parsed.key.key_size < _LEAST_RSA_BITS:
-            raise _refusal(f"the key {kid!r:.80} has less than {_LEAST_RSA_BITS} bits", issuer)
-        return parsed, algorithm
+            return parse_key(key, algorithm), algorithm
+        except ValueError as error:
+            raise _refusal(f"the key {kid!r:.80} {error}", issuer) from None
 
     def _audience(self, issuer: Issuer) -> str:
         return issuer.audience or self._url
@@ -398,6 +401,62 @@ class IdTokens:
         if actor is None:
             raise _refusal(f"it lacks a claim of {binding.actor!r:.80}, or its e-mail address is not verified", issuer)
         return f"{actor} ({issuer.name})"
+
+
+def parse_key(key: Mapping[str, Any], algorithm: str) -> Any:
+    """The key that a JSON Web Key describes, to verify signatures of one of the accepted algorithms.
+
+    Raises:
+        ValueError: the key is malformed, too short, or not for this algorithm.
+    """
+    with require_extra("server", package="PyJWT[crypto]", needed_for="issuers of ID tokens"):
+        import jwt
+
+    kind, curve = _ALGORITHMS[algorithm]
+    operations = key.get("key_ops", ["verify"])
+    is_usable = (
+        key.get("kty") == kind
+        and key.get("crv") == curve
+        and key.get("use", "sig") == "sig"
+        and key.get("alg", algorithm) == algorithm
+        and isinstance(operations, list)
+        and "verify" in operations
+    )
+    if not is_usable:
+        raise ValueError(f"is not one for {algorithm}")
+    try:
+        public = {name: value for name, value in key.items() if name in ("kty", "crv", "n", "e", "x", "y")}
+        parsed = jwt.PyJWK(public, algorithm=algorithm)
+    except (jwt.PyJWTError, ValueError, TypeError):
+        raise ValueError("of the issuer is malformed") from None
+    if kind == "RSA" and parsed.key.key_size < _LEAST_RSA_BITS:
+        raise ValueError(f"has less than {_LEAST_RSA_BITS} bits")
+    return parsed
+
+
+def examine_issuer(issuer: Issuer) -> tuple[Level, str, str]:
+    """Ask an issuer for what the service needs of it; an examination of ``registry.api.doctor``.
+
+    Raises:
+        CatalogUnavailableError: it does not answer, or has no keys.
+        MissingExtraError: PyJWT is not installed.
+    """
+    keys = IssuerKeys(issuer.url)
+    keys.read()
+    document, algorithms = keys.document(), sorted(set(keys.usable.values()))
+    if not algorithms:
+        hint = "ID tokens of this issuer are refused. Ask its admin for one of these algorithms."
+        return Level.PROBLEM, f"{issuer.url} has no key for {', '.join(_ALGORITHMS)}", hint
+    for name in ("authorization_endpoint", "token_endpoint") if issuer.client_id else ():
+        if not is_secure_url(document.get(name), like=issuer.url):
+            hint = "People cannot sign in. Ask the admin of the issuer, or remove client_id."
+            return Level.PROBLEM, f"the discovery document of {issuer.url} lacks {name}", hint
+    if abs(keys.seconds_ahead) > _LEEWAY:
+        side = "behind" if keys.seconds_ahead > 0 else "ahead of"
+        text = f"the clock of this machine is {abs(keys.seconds_ahead):.0f} seconds {side} that of {issuer.url}"
+        return Level.PROBLEM, text, "Correct the clock: ID tokens that are too new or too old are refused."
+    text = f"{issuer.url} answers, its clock agrees, and it has {counted(len(keys.usable), 'key')}"
+    return Level.OK, f"{text} for {', '.join(algorithms)}", ""
 
 
 def sign_in_routes(tokens: IdTokens, gate: Gate) -> list[Route]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from support.issuers import LocalIssuer, public_jwk
 from support.services import TestServer, make_token
 from support.sites import make_site, snapshot
 from support.web_server import serve
@@ -177,6 +179,75 @@ def test_every_kind_of_database_is_examined(cli: Cli, catalog_url: str) -> None:
             "the catalog records no data directory, and none was named",
             "Record the data directory for all clients: registry config data-dir URL",
         )
+
+
+@pytest.fixture
+def issuer() -> Iterator[LocalIssuer]:
+    issuer = LocalIssuer().start()
+    yield issuer
+    issuer.stop()
+
+
+def settings(workspace: Path, issuer: LocalIssuer, client: str = "client_id: catalog") -> str:
+    """The path of the configuration of a service that accepts ID tokens of an issuer."""
+    path = workspace / "service.yaml"
+    binding = "{claims: {email: ann@example.org}, role: reader}"
+    entry = f"{{name: local, url: {issuer.url}, {client}, bindings: [{binding}]}}"
+    path.write_text(
+        f"catalog: {workspace}/catalog.db\npublic_url: https://catalog.example/\nissuers: [{entry}]\n", encoding="utf-8"
+    )
+    return str(path)
+
+
+def test_the_issuers_of_a_service_are_asked(digits: Cli, cli: Cli, workspace: Path, issuer: LocalIssuer) -> None:
+    issuer.keys += [public_jwk("ES256"), public_jwk("short", 1), {"kid": "odd"}]
+    ran = cli("doctor", "--config", settings(workspace, issuer), "--format", "json")
+    assert (ran.code, lines(ran)["issuer local"]) == (
+        0,
+        ("ok", f"{issuer.url} answers, its clock agrees, and it has 2 keys for ES256, RS256", ""),
+    )
+    assert lines(ran)["catalog"][0] == "ok"  # that of the configuration
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"is_down": True}, "the issuer does not answer at URL/.well-known/openid-configuration"),
+        ({"document": {"issuer": "https://other"}}, "the discovery document names 'https://other', expected 'URL'"),
+        (
+            {"document": {"jwks_uri": "file:///etc/passwd"}},
+            "the issuer names an address without encryption: file:///etc/passwd",
+        ),
+        ({"document": {"token_endpoint": None}}, "the discovery document of URL lacks token_endpoint"),
+        ({"keys": []}, "URL has no key for RS256, PS256, ES256, EdDSA"),
+        ({"keys": [public_jwk("short")]}, "URL has no key for RS256, PS256, ES256, EdDSA"),
+        ({"keys": [public_jwk("RS256", use="enc")]}, "URL has no key for RS256, PS256, ES256, EdDSA"),
+        ({"clock": 300}, "the clock of this machine is (299|300) seconds behind that of URL"),
+        ({"clock": -300}, "the clock of this machine is 30[01] seconds ahead of that of URL"),
+    ],
+)
+def test_what_an_issuer_lacks_is_a_problem(
+    digits: Cli, cli: Cli, workspace: Path, issuer: LocalIssuer, changes: dict[str, Any], text: str
+) -> None:
+    for name, value in changes.items():
+        setattr(issuer, name, value)
+    ran = cli("doctor", "--config", settings(workspace, issuer), "--format", "json")
+    level, problem, hint = lines(ran)["issuer local"]
+    assert (ran.code, level, bool(hint)) == (1, "problem", True)
+    assert re.fullmatch(text.replace("URL", issuer.url), problem)
+
+
+def test_an_issuer_of_programs_needs_no_page(digits: Cli, cli: Cli, workspace: Path, issuer: LocalIssuer) -> None:
+    issuer.document = {"authorization_endpoint": None, "token_endpoint": None}
+    ran = cli("doctor", "--config", settings(workspace, issuer, "minutes: 5"), "--format", "json")
+    assert (ran.code, lines(ran)["issuer local"][0]) == (0, "ok")
+
+
+def test_an_issuer_that_hangs_holds_nothing_up(digits: Cli, cli: Cli, workspace: Path, issuer: LocalIssuer) -> None:
+    issuer.is_hanging = threading.Event()
+    ran = cli("doctor", "--config", settings(workspace, issuer), "--seconds", "0.5", "--format", "json")
+    issuer.is_hanging.set()
+    assert (ran.code, lines(ran)["issuer local"][1]) == (1, "no answer within 0.5 seconds")
 
 
 @contextmanager
