@@ -55,7 +55,9 @@ def sign_in_with_id_token(url: str, id_token: str) -> str:
     return _exchange(site_url(remove_secrets(url)), {"id_token": id_token})
 
 
-def sign_in_with_browser(url: str, issuer: str | None, open_page: Callable[[str], object]) -> str:
+def sign_in_with_browser(
+    url: str, issuer: str | None, open_page: Callable[[str], object], pasted: Callable[[float], str] | None = None
+) -> str:
     """Let a person sign in with a browser, and return the text of a new access token for the service at ``url``.
 
     Args:
@@ -63,9 +65,12 @@ def sign_in_with_browser(url: str, issuer: str | None, open_page: Callable[[str]
         issuer: the name of the issuer. None means the only issuer that the service offers to people.
         open_page: called with the address at which the person signs in; the issuer redirects the browser to a port of
             this machine (RFC 8252).
+        pasted: returns a line from the person, or "" after some seconds. If the browser is on another machine, it
+            cannot reach the port, and the person copies the address to which it was redirected. None asks nobody.
 
     Raises:
-        UsageError: the service offers people no issuer, or several; or see ``sign_in_with_id_token``.
+        UsageError: the service offers people no issuer, or several; a line is not that address; or see
+            ``sign_in_with_id_token``.
         CatalogRefusedError: the issuer or the service refuses, or nobody signed in within five minutes.
         CatalogUnavailableError, CatalogError: see ``sign_in_with_id_token``.
     """
@@ -77,7 +82,7 @@ def sign_in_with_browser(url: str, issuer: str | None, open_page: Callable[[str]
     verifier, state, nonce = (secrets.token_urlsafe(32) for _ in range(3))
     with _Listener(state, local_path(url)) as listener:
         open_page(authorization_url(choice, listener.url, state, nonce_of(url, nonce), verifier))
-        code = listener.wait()
+        code = listener.wait(pasted)
     proof = {"issuer": choice["name"], "code": code, "code_verifier": verifier, "redirect_uri": listener.url}
     return _exchange(url, proof | {"nonce": nonce})
 
@@ -267,6 +272,7 @@ class _Listener:
     """
 
     def __init__(self, state: str, path: str) -> None:
+        self._path, self._state = path, state
         self._answer: dict[str, str] = {}
         self._is_complete = threading.Event()
         outer = self
@@ -275,18 +281,13 @@ class _Listener:
             timeout = _SILENCE_SECONDS
 
             def do_GET(self) -> None:
-                asked, _, query = self.path.partition("?")
-                values = dict(parse_qsl(query))
-                is_ours = asked == f"/{path}" and hmac.compare_digest(values.get("state", "").encode(), state.encode())
+                is_ours = outer._take(self.path)
                 text = b"Return to the terminal. You can close this page.\n" if is_ours else b"There is nothing here.\n"
                 self.send_response(200 if is_ours else 404)
                 self.send_header("Content-Type", "text/plain")
                 self.send_header("Content-Length", str(len(text)))
                 self.end_headers()
                 self.wfile.write(text)
-                if is_ours and not outer._is_complete.is_set():
-                    outer._answer = values
-                    outer._is_complete.set()
 
             def log_message(self, format: str, *_: object) -> None:  # noqa: A002 (its name in the base class)
                 """Log nothing: the address contains the code."""
@@ -303,9 +304,29 @@ class _Listener:
         self._server.shutdown()
         self._server.server_close()
 
-    def wait(self) -> str:
-        """Wait for the redirect, and return its code."""
-        is_complete = self._is_complete.wait(_SIGN_IN_SECONDS)
+    def _take(self, address: str) -> bool:
+        """Take the answer of the issuer from an address without a host; returns whether it has one."""
+        asked, _, query = address.partition("?")
+        values = dict(parse_qsl(query))
+        is_state = hmac.compare_digest(values.get("state", "").encode(), self._state.encode())
+        if asked != f"/{self._path}" or not is_state:
+            return False
+        if not self._is_complete.is_set():
+            self._answer = values
+            self._is_complete.set()
+        return True
+
+    def wait(self, pasted: Callable[[float], str] | None) -> str:
+        """Wait for the redirect, and return its code; see ``sign_in_with_browser``."""
+        end = time.monotonic() + _SIGN_IN_SECONDS
+        while not self._is_complete.wait(0.1 if pasted else _SIGN_IN_SECONDS) and time.monotonic() < end:
+            address = pasted(0.1).strip() if pasted else ""
+            if address and not self._take(f"/{address.removeprefix(self.url.removesuffix(self._path))}"):
+                raise UsageError(
+                    "this is not the address to which the issuer redirected the browser for this sign-in",
+                    hint=f"It begins with {self.url}?. Try again: registry login URL --oidc",
+                )
+        is_complete = self._is_complete.is_set()
         if "code" in self._answer:
             return self._answer["code"]
         reason = f"the issuer answered {self._answer.get('error', '')!r:.80}" if is_complete else "nobody signed in"

@@ -47,7 +47,9 @@ def login(session: Session, service: str, *, oidc: bool, issuer: str | None, ci:
     if oidc + ci + (id_token_file is not None) > 1:
         raise UsageError("--oidc, --ci and --id-token-file cannot be combined", hint="Use only one of them.")
     if oidc:
-        token = identity.sign_in_with_browser(service, issuer, lambda address: _open(session, address))
+        token = identity.sign_in_with_browser(
+            service, issuer, lambda address: _open(session, address), _pasted if sys.stdin.isatty() else None
+        )
     elif ci or id_token_file is not None:
         id_token = identity.ci_id_token(service) if ci else id_token_file.read(_MOST_ID_TOKEN).strip()
         token = identity.sign_in_with_id_token(service, id_token)
@@ -72,9 +74,21 @@ def _open(session: Session, address: str) -> None:
     import webbrowser
 
     session.out.note(f"Sign in at {address}")
+    if sys.stdin.isatty():
+        session.out.note(
+            "If your browser is on another machine, it then shows an error at an address that begins with "
+            "http://127.0.0.1: paste this address here."
+        )
     threading.Thread(
         target=webbrowser.open, args=(address,), daemon=True
     ).start()  # a text browser blocks until its user quits it
+
+
+def _pasted(seconds: float) -> str:
+    """A line that the person enters; "" if there is none after some seconds."""
+    import select
+
+    return sys.stdin.readline() if select.select([sys.stdin], [], [], seconds)[0] else ""
 
 
 @session_command("logout", catalog=False)

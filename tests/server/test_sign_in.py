@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl, urlencode, urljoin, urlsplit
@@ -275,6 +276,45 @@ def test_login_with_the_browser(service: TestServer, home: Path, shared: SqlCata
     assert shared.access.tokens()[-1].name == "ann@example.org (lab)"
     with registry.connect(service.url) as catalog:
         assert {dataset.name for dataset in catalog.datasets()} == {"lab_digits"}
+
+
+def test_login_with_a_browser_on_another_machine(
+    service: TestServer, home: Path, shared: SqlCatalog, issuer: LocalIssuer
+) -> None:
+    def attempt(line: Callable[[str], str]) -> tuple[int, str]:
+        person, terminal = pty.openpty()
+        command = [sys.executable, "-m", "registry", "login", service.url, "--oidc"]
+        with subprocess.Popen(
+            command,
+            stdin=terminal,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "BROWSER": "true %s"},
+        ) as process:
+            assert process.stderr is not None
+            address = process.stderr.readline().removeprefix("Sign in at ").strip()
+            assert "paste this address here" in process.stderr.readline()
+            led = urllib3.request("GET", address, redirect=False).headers["Location"]
+            os.write(person, f"\n {line(led)} \n".encode())
+            text = process.stderr.read()
+            code = process.wait(60)
+        os.close(person)
+        os.close(terminal)
+        return code, text
+
+    code, text = attempt(lambda address: address.replace("state=", "state=x"))
+    assert (code, text.splitlines()[0]) == (
+        2,
+        "error: this is not the address to which the issuer redirected the browser for this sign-in",
+    )
+    assert attempt(lambda address: urljoin(address, f"/victim.example/?{urlsplit(address).query}"))[0] == 2
+    code, text = attempt(lambda address: address)
+    assert code == 0, text
+    assert shared.access.tokens()[-1].name == "ann@example.org (lab)"
+    issuer.person = None
+    code, text = attempt(lambda address: address)
+    assert (code, text.splitlines()[0]) == (1, "error: the issuer answered 'access_denied'")
 
 
 def test_login_with_an_id_token(service: TestServer, home: Path, issuer: LocalIssuer, shared: SqlCatalog) -> None:
