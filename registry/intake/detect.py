@@ -205,9 +205,9 @@ def _group(files: Files) -> dict[str, list[str]]:
 
 
 def _are_described(files: Files, records: Mapping[str, Sequence[str]]) -> bool:
-    """Whether text files next to other files are records as well: there are many, or a table names one of them."""
+    """Whether text files next to other files are data: there are many, or a table or the name of a file names one."""
     texts = records.get("text", ())
-    if not 0 < len(texts) <= _MOST_NOTES:
+    if not 0 < len(texts) <= _MOST_NOTES or _find_pair(records) is not None:
         return len(texts) > 0
     words = [name.rpartition("/")[2].encode() for name in texts]
     for name in [*records.get("csv", ()), *records.get("json", ())][:_MOST_NOTES]:
@@ -217,6 +217,13 @@ def _are_described(files: Files, records: Mapping[str, Sequence[str]]) -> bool:
         if any(word in head for word in words):
             return True
     return False
+
+
+def _find_pair(records: Mapping[str, Sequence[str]]) -> tuple[str, str] | None:
+    """Return the first text file and the image, sound or video of the same name: ``cat.txt`` and ``cat.png``."""
+    media = {name.rpartition(".")[0]: name for kind in MEDIA for name in records.get(kind, ())}
+    texts = (name for name in records.get("text", ()) if name.rpartition(".")[0] in media)
+    return next(((text, media[text.rpartition(".")[0]]) for text in texts), None)
 
 
 def _why_side_file(name: str) -> str | None:
@@ -308,6 +315,11 @@ def _ambiguous(files: Files, found: Mapping[str, Sequence[str]], archives: Seque
             if len(names) == 1
             else f". If {names[0]}, {names[1]} describe the {described}, give each a folder with its files, "
             f"call it metadata{extension} there, with a column file_name"
+        )
+    elif (pair := _find_pair(found)) is not None:
+        hint += (
+            f". To have {pair[0]} and {pair[1]} in one record, add a tar of the folder: "
+            f"tar --sort=name -cf NAME.tar -C {shlex.quote(files.location)} ."
         )
     elif tables and "text" in by_number:
         hint += ". To have the texts and the columns in one record, write each text into a column of the table"

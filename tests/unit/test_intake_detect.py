@@ -6,6 +6,8 @@ import bz2
 import gzip
 import io
 import json
+import shlex
+import subprocess
 import tarfile
 import zipfile
 from pathlib import Path
@@ -149,6 +151,19 @@ def test_a_text_that_a_table_names_is_no_note(tmp_path: Path, table: dict[str, b
     assert error.message.startswith(f"{tmp_path} contains files of several kinds: 1 ")
     assert error.hint is not None
     assert error.hint.endswith("write each text into a column of the table")
+
+
+def test_a_text_with_the_name_of_an_image_is_no_note(tmp_path: Path) -> None:
+    folder = write(tmp_path / "captions", {"a/1.png": PNG, "a/2.png": PNG, "a/1.txt": b"a cat", "notes.txt": b"x"})
+    error = error_of(folder)
+    assert str(error) == f"{folder} contains files of several kinds: 2 images, 2 text files"
+    assert error.hint is not None
+    command = error.hint.partition("To have a/1.txt and a/1.png in one record, add a tar of the folder: ")[2]
+    (tmp_path / "captions/notes.txt").unlink()
+    (tmp_path / "captions/a/2.txt").write_bytes(b"a dog")
+    subprocess.run(shlex.split(command.replace("NAME", f"{tmp_path}/out")), check=True)
+    source = open_source(tmp_path / "out.tar")
+    assert (source.kind, keys(source)) == ("webdataset", ["a/1", "a/2"])
 
 
 def test_a_mixture_is_an_error_and_a_forced_kind_resolves_it(tmp_path: Path) -> None:
