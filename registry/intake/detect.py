@@ -51,12 +51,28 @@ _NAMED_IN: Final = 2**16
 
 _MOST_SNIFFED: Final = 1000
 _OTHER_FORMATS: Final = {
-    **dict.fromkeys((".xlsx", ".xls"), "Read it with pandas: registry.add(pandas.read_excel({path!r}), 'NAME')"),
+    **{
+        extension: f"Read it with pandas: registry.add(pandas.read_{form}({{path!r}}), 'NAME')"
+        for form, extensions in {
+            "excel": (".xlsx", ".xls", ".xlsm", ".ods"),
+            "stata": (".dta",),
+            "spss": (".sav",),
+            "sas": (".sas7bdat", ".xpt"),
+            "orc": (".orc",),
+            "xml": (".xml",),
+        }.items()
+        for extension in extensions
+    },
+    **dict.fromkeys(
+        (".db", ".sqlite", ".sqlite3"),
+        "Read a table with pandas: registry.add(pandas.read_sql('SELECT * FROM T', 'sqlite:///' + {path!r}), 'NAME')",
+    ),
+    ".avro": "Read it with polars: registry.add(polars.read_avro({path!r}), 'NAME')",
     **dict.fromkeys(
         (".h5", ".hdf5", ".mat"), "Read it in Python, and pass arrays: registry.add({{'x': array}}, 'NAME')"
     ),
     **dict.fromkeys(
-        (".pkl", ".pickle"),
+        (".pkl", ".pickle", ".pth"),
         "A pickle can run code, so it is never opened here. Load it in Python: registry.add(object, 'NAME')",
     ),
     ".rar": "Extract it, then add the folder.",

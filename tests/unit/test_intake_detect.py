@@ -7,12 +7,15 @@ import gzip
 import io
 import json
 import shlex
+import sqlite3
 import subprocess
 import tarfile
 import zipfile
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from registry.errors import NotStoredError, SourceError, UsageError
@@ -262,6 +265,12 @@ def test_empty_and_unknown_sources(tmp_path: Path) -> None:
     assert error.hint == f"Name the kind: kind=KIND, with one of {', '.join(KINDS)}."
     sheet = write(tmp_path / "sheet", {"a.xlsx": make_zip({"xl/workbook.xml": b""})}) / "a.xlsx"
     assert error_of(sheet).hint == f"Read it with pandas: registry.add(pandas.read_excel('{sheet}'), 'NAME')"
+    database, frame = tmp_path / "a.sqlite", pd.DataFrame({"x": [1, 2]})
+    with closing(sqlite3.connect(database)) as connection:
+        frame.to_sql("T", connection, index=False)
+    hint = error_of(database).hint or ""
+    call = hint.removeprefix("Read a table with pandas: registry.add(").removesuffix(", 'NAME')")
+    assert eval(call, {"pandas": pd}).equals(frame)  # noqa: S307 - the code of the hint
     with pytest.raises(NotStoredError, match="no file or folder"):
         open_source(tmp_path / "missing")
 
