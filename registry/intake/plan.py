@@ -428,7 +428,8 @@ def _choose_rule(
         )
     requested = REQUESTED
     if options.key_by is None:
-        if earlier is not None and earlier.kind == "column" and earlier.columns[0] in names:
+        if earlier is not None and earlier.kind == "column":
+            _require_key(earlier.columns[0], names)
             return earlier, "as in the previous version"
         requested = ""
     if has_paths and options.key_by != "content" and (options.key_by == "path" or not _is_content(earlier, stored)):
@@ -438,6 +439,17 @@ def _choose_rule(
         known = [column for column in columns if column in stored] if isinstance(columns, list) else []
         return earlier.with_more_columns(known, stored), requested or "the same columns as in the previous version"
     return KeyRule(kind="content", columns=tuple(sorted(stored))), requested or "there is no key column"
+
+
+def _require_key(key: str, names: Sequence[str]) -> None:
+    """Raise SourceError if the key column of the previous version is missing: other keys would move every record."""
+    if key not in names:
+        raise SourceError(
+            f"the source has no column {key!r}, whose values are the keys of the previous version",
+            hint=f"If it has another name now: {spell('rename_columns', {'NAME': key})}. "
+            f"To take other keys, which moves every record: {spell('key', 'COLUMN')} or {spell('key_by', 'content')}",
+            details={"key": key, "columns": list(names[:100])},
+        )
 
 
 def _is_content(rule: KeyRule | None, stored: Sequence[str]) -> bool:

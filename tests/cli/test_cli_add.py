@@ -86,6 +86,23 @@ def test_a_name_without_its_option_and_an_option_before_the_command_are_explaine
     )
 
 
+def test_a_key_column_that_is_gone_never_moves_the_records_in_silence(cli: Cli, folder: Path) -> None:
+    cli("add", "prices.csv", "--key", "item")
+    (folder / "prices.csv").write_text(PRICES.replace("item", "article"))
+    ran = cli("add", "prices.csv")
+    assert (ran.code, ran.out) == (1, "")
+    error, hint = ran.err.splitlines()
+    assert error == "error: the source has no column 'item', whose values are the keys of the previous version"
+    for option in ("--rename-column NAME=item", "--key COLUMN", "--key-by content"):
+        assert option in hint
+    for options, number in (
+        (["--rename-column", "article=item"], "1.0.0 already has this content"),
+        (["--key", "article"], "would publish prices:2.0.0"),
+        (["--key-by", "content"], "would publish prices:2.0.0"),
+    ):
+        assert number in cli("add", "prices.csv", "--dry-run", *options).out
+
+
 def test_a_column_decides_the_split_and_another_the_key(cli: Cli, folder: Path) -> None:
     (folder / "people.csv").write_text("id,part,name\n1,train,Ada\n2,test,Alan\n3,train,Grace\n")
     ran = cli("add", "people.csv", "--split-by", "part", "--key", "id")
