@@ -325,9 +325,10 @@ def _walk_in_step(data: Octets, start: int, before: Places, *, limit: int, most:
         here += FRAMING_BYTES
         steps.append(here)
     walked = np.stack(steps, axis=1)
-    walked = np.append(walked.take(np.flatnonzero(walked < ends[:, None])), heads[-1])
-    wrong = _gather(data, walked[:-1], np.dtype("<i8")) != walked[1:] - walked[:-1] - FRAMING_BYTES
-    return walked[: min(most, int(wrong.argmax()) if wrong.any() else wrong.size) + 1]
+    reaches = (walked == ends[:, None]).any(axis=1)  # a start may be bytes of a record that look like a header
+    num_runs = ends.size if reaches.all() else int(reaches.argmin())
+    walked = walked[:num_runs]
+    return np.append(walked.take(np.flatnonzero(walked < ends[:num_runs, None])), heads[num_runs])[: most + 1]
 
 
 def _walk_alike(data: Octets, start: int, stride: int, *, limit: int, most: int) -> Places:

@@ -23,6 +23,11 @@ _ORDER: Final = 2**31 - 1
 _ONES: Final = np.uint32(0xFFFFFFFF)
 _MASK_DELTA: Final = np.uint32(MASK_DELTA)
 _SHORT: Final = 4096
+_JOINED: Final = 16
+"""Checksums that are joined at once: their tables, of 64 KiB, fit a processor's cache (measured)."""
+
+_TABLES: Final = np.arange(0, 4 * _JOINED * 256, 256)
+"""Where the table of each byte of these checksums begins."""
 
 
 def mask(crcs: Crcs) -> Crcs:
@@ -86,11 +91,21 @@ def _constant_part(length: int) -> Crcs:
 def _fold(size: int, crcs: Crcs) -> Crcs:
     """Combine the checksums of pieces of ``size`` bytes into one, by joining neighbours until one is left."""
     while crcs.size > 1:
-        if crcs.size % 2:  # a zero before the first one changes nothing
-            crcs = np.concatenate([np.zeros(1, np.uint32), crcs])
-        crcs = _apply(_shift(size), crcs[::2]) ^ crcs[1::2]
-        size *= 2
+        # Zeros before the first one change nothing.
+        crcs = np.concatenate([np.zeros(-crcs.size % _JOINED, np.uint32), crcs])
+        octets = crcs.astype("<u4", copy=False).view(np.uint8).reshape(-1, 4 * _JOINED)
+        crcs = np.bitwise_xor.reduce(_joining_shifts(size).take(octets + _TABLES), axis=1)
+        size *= _JOINED
     return crcs
+
+
+@lru_cache(maxsize=128)
+def _joining_shifts(size: int) -> Crcs:
+    """The tables of the maps that append the pieces of ``size`` bytes after each of ``_JOINED`` pieces."""
+    tables = [_shift(0)]
+    while len(tables) < _JOINED:
+        tables.append(_apply(_shift(size), tables[-1]))
+    return np.concatenate(tables[::-1])
 
 
 def _apply(table: Crcs, crcs: Crcs) -> Crcs:
