@@ -32,7 +32,7 @@ from registry.tfrecord import RecordBlock
 
 _COLUMNS: Final = "parquet_columns"
 _FIRST_IN_BLOCK: Final = 16
-_MOST_IN_BLOCK: Final = 8 * LEAF_EXAMPLES
+_MOST_IN_BLOCK: Final = 32 * LEAF_EXAMPLES
 _BLOCK_BYTES: Final = 16 * 2**20
 _MOST_IN_TASK: Final = 512 * LEAF_EXAMPLES
 """Long, because starting in the middle of a shard means reading all headers before it, or decompressing all of it."""

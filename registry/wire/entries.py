@@ -18,7 +18,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from registry.wire.gather import Octets, Places, constant
+from registry.wire.gather import Octets, Places
 from registry.wire.varint import FIELD_1, FIELD_2, OtherFormError, read_varint
 
 WireKind: TypeAlias = Literal["int64", "float", "bytes"]
@@ -289,9 +289,13 @@ class SpanCollector:
                 rows, starts, sizes = np.array(sorted(entries), np.int64).T.copy()
                 self._chunks.setdefault(key, []).append((form, (rows, starts, sizes)))
         spans: dict[tuple[str, WireKind], Spans] = {}
+        distinct: list[Places] = []  # the rows of the previous key: those of templates are the same arrays for each key
         for key, chunks in self._chunks.items():
-            if (len(chunks) > 1 or key in self._single) and self._stands_twice([rows for _, (rows, _, _) in chunks]):
-                continue
+            of_key = [rows for _, (rows, _, _) in chunks]
+            if len(of_key) > 1 or key in self._single:
+                if list(map(id, of_key)) != list(map(id, distinct)) and self._stands_twice(of_key):
+                    continue
+                distinct = of_key
             kinds: dict[WireKind, dict[Layout, list[_Chunk]]] = {}
             for form, (rows, starts, sizes) in chunks:
                 layout, before = form.layout, 0
@@ -310,14 +314,16 @@ class SpanCollector:
         return spans
 
     def _join(self, layout: Layout, chunks: list[_Chunk]) -> Spans:
-        rows, starts, sizes = chunks[0] if len(chunks) == 1 else map(np.concatenate, zip(*chunks, strict=True))
-        if rows.size != self.num_records:
+        if sum(rows.size for rows, _, _ in chunks) < self.num_records:
+            rows, starts, sizes = map(np.concatenate, zip(*chunks, strict=True))
             order = np.argsort(rows, kind="stable")
             return Spans(layout, rows[order], starts[order], sizes[order])
-        if len(chunks) == 1 and (rows[1:] > rows[:-1]).all():
-            return Spans(layout, None, starts, sizes)
-        same = constant(sizes)
-        return Spans(layout, None, _in_order(rows, starts), _in_order(rows, sizes) if same is None else sizes)
+        if len(chunks) == 1 and (chunks[0][0][1:] > chunks[0][0][:-1]).all():
+            return Spans(layout, None, *chunks[0][1:])
+        starts, sizes = np.empty((2, self.num_records), np.int64)
+        for rows, *values in chunks:
+            starts[rows], sizes[rows] = values
+        return Spans(layout, None, starts, sizes)
 
     def _stands_twice(self, chunks: list[Places]) -> bool:
         """Whether any record has the key of ``chunks`` twice; such records become odd."""
@@ -332,9 +338,3 @@ class SpanCollector:
             return False
         self.odd.append(different[counts > 1])
         return True
-
-
-def _in_order(rows: Places, numbers: Places) -> Places:
-    ordered = np.empty_like(numbers)
-    ordered[rows] = numbers
-    return ordered

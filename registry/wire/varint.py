@@ -278,12 +278,13 @@ def _read_same_size(data: Octets, starts: Places, size: int) -> Integers | None:
 
 def _read_single(data: Octets, starts: Places, sizes: Places) -> Integers | None:
     """The integers if each piece, of 1 to 10 bytes, is one varint; otherwise None."""
-    words = take_windows(data, starts, 16).view("<u8").reshape(starts.size, 2)
+    longest = int(sizes.max())
+    words = take_windows(data, starts, 16 if longest > 8 else 8).view("<u8").reshape(starts.size, -1)
     value = words[:, 0] & _OWN[sizes]
     if not np.array_equal(value & _TOPS[sizes], _SET[sizes]):
         return None
     value &= np.uint64(0x7F7F7F7F7F7F7F7F)
-    for bits in (7, 14, 28):  # join neighbouring groups: 7 bits become 14, then 28, then 56
+    for bits in (7, 14, 28)[: (longest - 1).bit_length()]:  # join neighbouring groups: 7 bits become 14, 28, then 56
         low = _join_mask(bits)
         high = low << np.uint64(bits // 7 * 8)
         value = (value & low) | (value & high) >> np.uint64(bits // 7)
