@@ -27,6 +27,7 @@ from registry.features import FeaturesDict
 from registry.features.fold import SplitFold
 from registry.intake.plan import BadRows, Plan, return_freed_memory
 from registry.intake.records import (
+    MULTIPLIER,
     Chunk,
     ChunkEncoder,
     Encoded,
@@ -59,7 +60,6 @@ from registry.storage import StagedFolder, Store
 MOST_SPLITS: Final = 64
 _LEAST_BUDGET_BYTES: Final = 4 * 2**20
 _NEXT: Final = Version(1, 0, 0)  # The proof replaces it by the final number.
-_MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)  # An odd number with many bits: 2**64 divided by the golden ratio.
 _FIELD_ORDER: Final = ("train", "validation", "test")
 
 
@@ -474,7 +474,7 @@ def _changed(found: str) -> SourceError:
 def _pairs(hashes: Hashes, contents: Hashes) -> Hashes:
     """One hash of all."""
     for content in contents:
-        hashes = hashes * _MULTIPLIER ^ content
+        hashes = hashes * MULTIPLIER ^ content
     return hashes
 
 
