@@ -279,6 +279,21 @@ def _signal_name(number: int) -> str:
         return str(number)
 
 
+_MOST_FREED_BYTES: Final = 31 * 2**20  # glibc's limit is 32 MiB
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep the memory of freed arrays for the next ones. Work on blocks then takes a tenth less time.
+
+    Each block of records allocates and frees arrays of a few MB. By default, glibc returns their memory to the system
+    each time. Once a larger block was freed, it keeps freed memory up to twice that size. Other C libraries are not
+    affected.
+    """
+    import numpy as np
+
+    np.empty(_MOST_FREED_BYTES, np.uint8)
+
+
 def main() -> None:
     """The main function of a worker: answer messages until stdin ends.
 
@@ -289,6 +304,7 @@ def main() -> None:
     os.dup2(2, 1)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # a killed worker would lose buffered output
+    keep_freed_memory()
     function: Callable[[Any], Any] | None = None
     while True:
         try:

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-import numpy as np
-
+from registry.engines.workers import keep_freed_memory
 from registry.errors import SourceError, UnusableRowsError, UsageError, spell, suggest
 from registry.features import FeaturesDict
 from registry.intake.conversion import ColumnSchema
@@ -455,19 +454,6 @@ def _require_key(key: str, names: Sequence[str]) -> None:
 def _is_content(rule: KeyRule | None, stored: Sequence[str]) -> bool:
     """Whether ``rule`` hashes columns that all still exist."""
     return rule is not None and rule.kind == "content" and bool(rule.columns) and set(rule.columns) <= set(stored)
-
-
-_MOST_FREED_BYTES: Final = 31 * 2**20  # glibc's limit is 32 MiB
-
-
-def keep_freed_memory() -> None:
-    """Let the C library keep the memory of freed arrays for the next ones. An addition then takes a tenth less time.
-
-    Each block of rows allocates and frees arrays of a few MB. By default, glibc returns their memory to the system each
-    time. Once a larger block was freed, it keeps freed memory up to twice that size. Other C libraries are not
-    affected.
-    """
-    np.empty(_MOST_FREED_BYTES, np.uint8)
 
 
 def return_freed_memory() -> None:

@@ -11,7 +11,8 @@ import pytest
 SCRIPT = """
 import numpy as np
 import pyarrow
-from registry.intake.plan import keep_freed_memory, return_freed_memory
+from registry.engines.workers import keep_freed_memory
+from registry.intake.plan import return_freed_memory
 
 def resident_mb():
     with open("/proc/self/status") as file:
