@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import signal
@@ -113,6 +114,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
+    gc.set_threshold(50_000)  # imports make many objects and no garbage: looking for some takes 3% of a look-up
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # the parent process closed it: output is discarded
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
@@ -132,6 +134,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # the result is printed: another signal only ends the wait
         if signal.getsignal(number) in (_interrupt, _let_print):
             signal.signal(number, lambda _signal, _frame: os._exit(code))
+    gc.freeze()  # Python looks for garbage once more as it ends, which takes 5% of a look-up
     sys.exit(code)
 
 
