@@ -19,12 +19,12 @@ REPLACEMENT: Final = "\ufffd"
 _STEERING: Final = (
     "\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ufeff\U000e0000-\U000e007f\ud800-\udfff"  # see above
 )
-_IN_JSON: Final = re.compile(f"[{_STEERING}]")
+_IN_JSON: Final = f"[{_STEERING}]"
 _IN_TEXT: Final = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f{_STEERING}]")
 
 # Soft hyphens, fillers, zero-width spaces, invisible operators, annotations and variation selectors, of which one may
 # follow a letter; and joiners, which Persian, Hindi and emoji use between characters that are not ASCII.
-_UNSEEN: Final = re.compile(
+_UNSEEN: Final = (
     f"(?:[\x00-\x08\x0b\x0c\x0e-\x1f{_STEERING}"
     "\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2060-\u2065\u3164\uffa0\ufff0-\ufffb"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0080-\U000e0fff]"
@@ -43,7 +43,7 @@ def escape_json(text: str) -> str:
     """
     if text.isascii() and "\x7f" not in text:  # JSON itself escapes all other control characters of ASCII
         return text
-    return _IN_JSON.sub(_escape, text)
+    return re.sub(_IN_JSON, _escape, text)
 
 
 def without_steering(text: str) -> str:
@@ -63,7 +63,7 @@ def without_unseen(text: str) -> str:
     >>> without_unseen("a\u200bb\x1b[31m\U000e0068\U000e0069"), without_unseen("\u0645\u06cc\u200c\u062e")
     ('a\ufffdb\ufffd[31m\ufffd', '\u0645\u06cc\u200c\u062e')
     """
-    return text if text.isascii() and text.isprintable() else _UNSEEN.sub(REPLACEMENT, text)
+    return text if text.isascii() and text.isprintable() else re.sub(_UNSEEN, REPLACEMENT, text)
 
 
 def printable(text: str) -> str:

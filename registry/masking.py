@@ -17,39 +17,38 @@ MASK: Final = "***"
 
 # The second form is a password that should have been quoted: it contains a slash, a question mark or a number sign.
 # A port is not a password: http://host:80/p@th is unchanged. The length is bounded, so no text takes quadratic time.
-_USER_INFO: Final = re.compile(r"(?<=://)(?:[^\s/?#]+|[^\s/?#:@\[]+:(?!\d{1,5}(?:[/?#\s]|$))[^\s@]{0,200})@")
+_USER_INFO: Final = r"(?<=://)(?:[^\s/?#]+|[^\s/?#:@\[]+:(?!\d{1,5}(?:[/?#\s]|$))[^\s@]{0,200})@"
 # These URLs have no "@" in the path: everything between a colon and the last "@" is a password.
-_KEYS: Final = re.compile(
+_KEYS: Final = (
     r"(?i)((?<![a-z0-9])(?:s3[an]?|gs|gcs|azure|az|abfss?|wasbs?|adl|oss|postgres\w*(?:\+\w+)?|mysql(?:\+\w+)?)://)"
     r"[^\s:/?#@]{0,200}:[^\s]{0,400}@"
 )
 # A password with a space. A number is not taken for a password, because a sentence may go on after a URL, as in
 # "http://host:80, or ask ann@host".
-_SPACED: Final = re.compile(
+_SPACED: Final = (
     r"(?<=://)[^\s/?#:@\[]*:(?!\d{1,5}(?!\w))(?=[^\s@]{1,200}[^\S\n])[^\n@]{1,200}@(?:[^\s/]{0,200}@)?(?=[\w\[])"
 )
 # Parameters of libpq, as in "host=db password=PW". Other texts, such as records, may contain "password=..." as well.
-_PARAMETERS: Final = re.compile(r"(?i)\b(?:host(?:addr)?|port|user|dbname|server)\s*=")
-_PARAMETER: Final = re.compile(
+_PARAMETERS: Final = r"(?i)\b(?:host(?:addr)?|port|user|dbname|server)\s*="
+_PARAMETER: Final = (
     r"(?i)((?:passw(?:or)?d|(?<![a-z0-9])(?:pass|pwd|scram_(?:client|server)_key|oauth_client_secret))\s*=\s*)"
     r"('(?:[^'\\]|\\.)*'?|\"[^\"]*\"?|[^\s;,&'\"]+)"
 )
 # [user[:password]@]host[:port], and what follows it.
-_AUTHORITY: Final = re.compile(
-    r"(?P<user>[^\s:@/?#\[\]]*(?::[^\s@/?#]*)?@)?(?:\[[0-9A-Fa-f:.%]+\]|[^\s:@/?#\[\]]*)(?::(?P<port>\d{1,5}))?"
-    r"(?P<rest>[/?#].*)?",
-    re.DOTALL,
+_AUTHORITY: Final = (
+    r"(?s)(?P<user>[^\s:@/?#\[\]]*(?::[^\s@/?#]*)?@)?(?:\[[0-9A-Fa-f:.%]+\]|[^\s:@/?#\[\]]*)(?::(?P<port>\d{1,5}))?"
+    r"(?P<rest>[/?#].*)?"
 )
 # digits:1.0.0@paper names a version and an alias, not a user, a password and a host.
-_VERSION_AND_ALIAS: Final = re.compile(r"[\w/.+-]+:[\^~]?\d+(?:\.[\d*]+)+@[\w.-]*")
+_VERSION_AND_ALIAS: Final = r"[\w/.+-]+:[\^~]?\d+(?:\.[\d*]+)+@[\w.-]*"
 _PORTS: Final = frozenset({"http", "https", "ftp", "ftps", "sftp", "ssh"})
-_ASSIGNED: Final = re.compile(r"([\w%.+-]{2,60})\s*=")
-_QUERY: Final = re.compile(r"[?#][^\s?#]*=[^\s]*")
-_SEPARATOR: Final = re.compile("([?#&;])")  # some servers accept ";" for "&"
+_ASSIGNED: Final = r"([\w%.+-]{2,60})\s*="
+_QUERY: Final = r"[?#][^\s?#]*=[^\s]*"
+_SEPARATOR: Final = "([?#&;])"  # some servers accept ";" for "&"
 
-_MASKED: Final = re.compile(rf"{re.escape(MASK)}\W*")
+_MASKED: Final = rf"{re.escape(MASK)}\W*"
 
-_PUBLIC_USER: Final = re.compile(r"(?:abfss?|azure|az|wasbs?|postgresql(?:\+psycopg)?)://", re.IGNORECASE)
+_PUBLIC_USER: Final = r"(?i)(?:abfss?|azure|az|wasbs?|postgresql(?:\+psycopg)?)://"
 """Azure URLs have ``container@account`` before the path, database URLs a user: not secret without a password."""
 
 _SECRET_PARTS: Final = (
@@ -68,13 +67,13 @@ def mask(text: str) -> str:
     's3://bucket/data?X-Amz-Date=1&X-Amz-Signature=***#access_token=***'
     """
     if "@" in text and "://" in text:
-        text = _KEYS.sub(_mask_keys, text)
-        text = _USER_INFO.sub(_mask_user, text)
-        text = _SPACED.sub(_mask_user, text)
+        text = re.sub(_KEYS, _mask_keys, text)
+        text = re.sub(_USER_INFO, _mask_user, text)
+        text = re.sub(_SPACED, _mask_user, text)
     if "=" in text:
-        text = _QUERY.sub(_mask_query, text)
-        if _PARAMETERS.search(text):
-            text = _PARAMETER.sub(rf"\1{MASK}", text)
+        text = re.sub(_QUERY, _mask_query, text)
+        if re.search(_PARAMETERS, text):
+            text = re.sub(_PARAMETER, rf"\1{MASK}", text)
     return text
 
 
@@ -107,15 +106,15 @@ def may_hide_secret(text: str) -> bool:
     """
     scheme, separator, rest = text.partition("://")
     if not separator or not re.fullmatch(r"[A-Za-z][\w+.-]*", scheme):
-        if _VERSION_AND_ALIAS.fullmatch(text):
+        if re.fullmatch(_VERSION_AND_ALIAS, text):
             return False
         is_path = re.match(r"~|\.{0,2}/(?!/)", text) is not None
         return (
             re.search(r":[^/]*@" if is_path else r":.*@|^//", text, re.DOTALL) is not None
             or re.search(r"[?#][^?#\s/]*=", text) is not None
-            or any(_is_password_name(name) for name in _ASSIGNED.findall(text))
+            or any(_is_password_name(name) for name in re.findall(_ASSIGNED, text))
         )
-    match = _AUTHORITY.fullmatch(rest)
+    match = re.fullmatch(_AUTHORITY, rest)
     if match is None:
         return True
     port, after = match["port"], match["rest"] or ""
@@ -129,7 +128,7 @@ def may_hide_secret(text: str) -> bool:
         return True
     # A space or a number sign in the value of a parameter: the value ends somewhere after it.
     return bool(re.search(r"\s", after)) and (
-        has_secret(text) or any(_is_password_name(name) for name in _ASSIGNED.findall(after))
+        has_secret(text) or any(_is_password_name(name) for name in re.findall(_ASSIGNED, after))
     )
 
 
@@ -160,7 +159,7 @@ def _mask_keys(match: re.Match[str]) -> str:
 
 def _mask_user(match: re.Match[str]) -> str:
     before = match.string[max(match.start() - 24, 0) : match.start()]
-    is_public = ":" not in match[0] and _PUBLIC_USER.search(before) is not None
+    is_public = ":" not in match[0] and re.search(_PUBLIC_USER, before) is not None
     # "ann:***@" is how SQLAlchemy shows a database's URL.
     return match[0] if is_public or match[0].endswith(f":{MASK}@") else f"{MASK}@"
 
@@ -168,14 +167,14 @@ def _mask_user(match: re.Match[str]) -> str:
 def _mask_query(match: re.Match[str]) -> str:
     masked: list[str] = []
     is_in_secret = False
-    parts = _SEPARATOR.split(match[0])
+    parts = re.split(_SEPARATOR, match[0])
     for separator, part in zip(parts[1::2], parts[2::2], strict=True):
         name, equals, value = part.partition("=")
         if is_in_secret and (separator in ";?" or not equals):
             masked[-1] = MASK if part else masked[-1]  # an unquoted value: it continues up to the next parameter
             continue
         # Masked already, followed by the rest of a sentence: "token=***: 404".
-        is_in_secret = bool(equals) and not _MASKED.fullmatch(value) and is_secret_name(name)
+        is_in_secret = bool(equals) and not re.fullmatch(_MASKED, value) and is_secret_name(name)
         masked += [separator, name, equals, MASK if is_in_secret and value else value]
     return "".join(masked)
 

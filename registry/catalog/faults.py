@@ -48,7 +48,7 @@ _READ_AGAIN: Final = "Another process is writing to it. Try again."
 
 _UNREACHABLE: Final = "Check that the server is running and that host and port are right, then try again."
 # libpq's message for a server that is not of the kind that target_session_attrs requires.
-_NO_STATE: Final = re.compile(r"session is (not )?read-only|server is (not )?in hot standby mode")
+_NO_STATE: Final = r"session is (not )?read-only|server is (not )?in hot standby mode"
 _STATE: Final = (
     "The server is running, but target_session_attrs requires another kind of server. Change "
     "target_session_attrs in the URL (or PGTARGETSESSIONATTRS), or name a server of that kind."
@@ -61,34 +61,30 @@ _FREE_SPACE: Final = (
 )
 
 # The only virtual table of a catalog: FTS5's own errors, and those of a statement that does not find it.
-_SEARCH_INDEX: Final = re.compile(
-    r"fts5 file format|(constructor failed|no such table): (main\.)?search_index\b|^SQL logic error$"
-)
+_SEARCH_INDEX: Final = r"fts5 file format|(constructor failed|no such table): (main\.)?search_index\b|^SQL logic error$"
 
 # Messages of the server, or of PgBouncer in front of it, about a connection. libpq does not report the SQLSTATE of a
 # refused connection, so the text has to do. For a server in another language, ``postgres.connect`` finds the SQLSTATE.
-_FULL: Final = re.compile(
+_FULL: Final = (
     r"too many (clients|connections)|connection slots|is (starting up|shutting down|in recovery)"
     r"|not (yet )?accepting connections|no more connections allowed|login has been failing|query_wait_timeout"
     r"|cannot connect to server"
 )
-_PASSWORD: Final = re.compile(r"no password supplied|password authentication failed|[Ss]ASL|SCRAM|no password assigned")
-_USER: Final = re.compile(
-    r'role ".*" does not exist|no such user|not permitted to log in|authentication failed for user'
-)
-_DATABASE: Final = re.compile(r'database ".*" does not exist|no such database')
-_RULE: Final = re.compile(
+_PASSWORD: Final = r"no password supplied|password authentication failed|[Ss]ASL|SCRAM|no password assigned"  # noqa: S105
+_USER: Final = r'role ".*" does not exist|no such user|not permitted to log in|authentication failed for user'
+_DATABASE: Final = r'database ".*" does not exist|no such database'
+_RULE: Final = (
     r"pg_hba\.conf|startup parameter|authentication method|require_?auth|channel binding|peer user name|requirepeer"
     r"|credentials|GSS|OAuth"
 )
-_REFUSED_TABLE: Final = re.compile(r"permission denied for table (\w+)")
+_REFUSED_TABLE: Final = r"permission denied for table (\w+)"
 _CURATED: Final = frozenset(("alias", "alias_event", "protection", "version_location", "dataset_version"))
 """Tables that a publisher only reads; the row of a version is changed only to withdraw it."""
 
-_RIGHT: Final = re.compile(r"permission denied")
+_RIGHT: Final = r"permission denied"
 
 # libpq's own messages: the server answered, and the same attempt would fail again.
-_LOCAL_REFUSAL: Final = re.compile(
+_LOCAL_REFUSAL: Final = (
     r"fe_sendauth|authentication(?! request)|SASL|SCRAM|channel binding|GSSAPI|Kerberos|peer user name"
     r"|peer credentials|OAuth|password file"
 )
@@ -219,7 +215,7 @@ def file_changed(path: Path, where: str) -> CatalogError:
 def _translate_sqlite(error: sqlite3.Error, where: str, path: Path) -> RegistryError:
     name = getattr(error, "sqlite_errorname", "")
     kind = name.split("_")[1] if name.startswith("SQLITE_") else ""
-    if name == "SQLITE_CORRUPT_VTAB" or _SEARCH_INDEX.search(str(error)):
+    if name == "SQLITE_CORRUPT_VTAB" or re.search(_SEARCH_INDEX, str(error)):
         return CatalogError(f"the search index of {where} is damaged: {error}", hint=REINDEX)
     match kind:
         case "BUSY" | "LOCKED" | "PROTOCOL":
@@ -360,12 +356,12 @@ def connection_fault(error: BaseException) -> ConnectionFault | None:
     if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return None
     if "FATAL:" in text:
-        return "full" if _FULL.search(text) else "refused"
+        return "full" if re.search(_FULL, text) else "refused"
     if re.search(r"failed: [^\s:]+:  ", text):  # the report of a server in another language
         return "refused"
     if not text.startswith(("connection failed", "connection is bad", "failed to resolve")):
         return "lost"
-    if _LOCAL_REFUSAL.search(text):
+    if re.search(_LOCAL_REFUSAL, text):
         return "refused"
     # A connection that is cut off while SSL starts, as by a server that restarts, does not depend on SSL's settings.
     is_cut = re.search(r"SSL SYSCALL error|SSL connection has been closed|closed the connection unexpectedly", text)
@@ -391,7 +387,7 @@ def _no_connection(fault: ConnectionFault, where: str, reason: str, url: sa.URL,
         case "unreachable":
             return CatalogUnavailableError(
                 f"{where} cannot be reached: {reason}",
-                hint=_STATE if _NO_STATE.search(reason) else _UNREACHABLE,
+                hint=_STATE if re.search(_NO_STATE, reason) else _UNREACHABLE,
             )
         case "ssl":
             return CatalogError(
@@ -410,11 +406,11 @@ def _no_connection(fault: ConnectionFault, where: str, reason: str, url: sa.URL,
 def _refusal(where: str, reason: str, url: sa.URL, sqlstate: str | None) -> RegistryError:
     """The error for a connection that the server refuses permanently, by the SQLSTATE or else by the text."""
     user, message = url.username or "USER", f"{where} refuses the connection: {reason}"
-    if sqlstate == "42501" or _RIGHT.search(reason):
+    if sqlstate == "42501" or re.search(_RIGHT, reason):
         return _lacks_right(message, url)
     kind = {"28P01": "password", "3D000": "database"}.get(sqlstate or "")
     texts = {"password": _PASSWORD, "database": _DATABASE, "rule": _RULE, "user": _USER}
-    kind = kind or next((name for name, pattern in texts.items() if pattern.search(reason)), None)
+    kind = kind or next((name for name, pattern in texts.items() if re.search(pattern, reason)), None)
     kind = kind or ("user" if sqlstate == "28000" else "other")
     match kind:
         case "password":
@@ -445,7 +441,7 @@ def _refusal(where: str, reason: str, url: sa.URL, sqlstate: str | None) -> Regi
 
 
 def _lacks_right(message: str, url: sa.URL, *, is_read: bool = False) -> CatalogPermissionError:
-    table = _REFUSED_TABLE.search(message)
+    table = re.search(_REFUSED_TABLE, message)
     level = "reader" if is_read else "curator" if table is not None and table[1] in _CURATED else "LEVEL"
     choice = ", with LEVEL reader, publisher, curator or admin" if level == "LEVEL" else ""
     return CatalogPermissionError(

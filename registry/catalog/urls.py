@@ -47,23 +47,22 @@ _NUMBERS: Final = {
     "tcp_user_timeout",
 }
 
-_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROLS: Final = r"[\x00-\x1f\x7f]"
 
 # A folder such as /data/host=3 is a path; host=3 at the beginning of a text, or behind a space, is a parameter.
-_PARAMETERS: Final = re.compile(
-    r"(?:^|[\s;&?,#'\"({])(?:host(?:addr)?|port|user(?:name)?|uid|dbname|database|server|service|sslmode|data source"
-    r"|initial catalog|driver|dsn|conninfo)\s*=|[?&#;][\w%.+ -]*="
-    r"|(?:passw\w*|secret\w*|token|(?<![^\W_])(?:pass|pwd))\s*=",
-    re.IGNORECASE,
+_PARAMETERS: Final = (
+    r"(?i)(?:^|[\s;&?,#'\"({])(?:host(?:addr)?|port|user(?:name)?|uid|dbname|database|server|service|sslmode"
+    r"|data source|initial catalog|driver|dsn|conninfo)\s*=|[?&#;][\w%.+ -]*="
+    r"|(?:passw\w*|secret\w*|token|(?<![^\W_])(?:pass|pwd))\s*="
 )
 
-_SERVER: Final = re.compile(
+_SERVER: Final = (
     r"(?:(?P<user>[^\s:@/?#]*)(?::(?P<password>[^\s@/?#]*))?@)?"
     r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[\w.%~-]*)(?::(?P<port>\d{0,5}))?"
     r"(?:/(?P<database>[^\s/:@?#=;&]*))?(?:\?(?P<query>[^\s@?#;]*))?"
 )
 
-_NETWORK_FILESYSTEM: Final = re.compile(
+_NETWORK_FILESYSTEM: Final = (
     r"nfs\d?|cifs|smb\w*|9p|afs|ceph|lustre|gpfs|beegfs|glusterfs|pvfs2|orangefs|virtiofs|fuse(?!blk).*"
 )
 
@@ -79,7 +78,7 @@ def parse_url(url: str | os.PathLike[str]) -> sa.URL:
             because it may contain a password.
     """
     text = os.fspath(url)
-    if _CONTROLS.search(text) or not text:
+    if re.search(_CONTROLS, text) or not text:
         raise UsageError("the catalog's URL or path is empty, or contains a control character", hint=_FORMS)
     if is_site(text):
         raise UsageError(
@@ -118,7 +117,7 @@ def _sqlite_file(rest: str) -> str:
 
 def _plain_path(text: str) -> str:
     """``text``, unless it looks like parameters of libpq (``host=db password=...``) or a URL without its scheme."""
-    if _PARAMETERS.search(text):
+    if re.search(_PARAMETERS, text):
         raise UsageError(
             "the catalog is named by parameters, such as host=...; a URL or a path is expected",
             hint=f"{_FORMS} Begin a path that contains such a text with './'.",
@@ -135,7 +134,7 @@ def _server_url(rest: str) -> sa.URL:
     ``[user[:password]@][host[:port]][/database][?name=value&...]``, strictly: a password that was not escaped would
     otherwise end somewhere in the host, the database or the options, and be shown with them.
     """
-    match = _SERVER.fullmatch(rest)
+    match = re.fullmatch(_SERVER, rest)
     if match is None or (match["port"] and not 0 < int(match["port"]) < 65536):
         if re.match(r"[^?]*,", rest.rpartition("@")[2]):
             raise UsageError(
@@ -264,4 +263,4 @@ def network_filesystem(path: Path, *, mounts: Path = Path("/proc/self/mountinfo"
         # Later lines are mounted over earlier ones.
         if len(mount.parts) >= best and place.is_relative_to(mount):
             best, result = len(mount.parts), after.split(" ")[0]
-    return result if _NETWORK_FILESYSTEM.fullmatch(result) else None
+    return result if re.fullmatch(_NETWORK_FILESYSTEM, result) else None
