@@ -41,7 +41,7 @@ from registry.prepared.folder import METADATA_FILENAME
 from registry.publishing.attachments import CLAIM_SUFFIX, home_of
 from registry.publishing.markers import is_left_after_row, location_key, read_marker, remove_marker
 from registry.storage import Store, open_location
-from registry.storage.multipart import UnfinishedUpload, abort_upload, list_unfinished
+from registry.storage.multipart import UnfinishedUpload, abort_unfinished, abort_upload, list_unfinished
 from registry.storage.names import (
     FINISHED_FILE,
     MARKER_FILE,
@@ -548,6 +548,8 @@ class GarbageCollector:
                 for entry in self._written_under(final, taken):
                     calls.begin_cleaning(taken, holder)  # raises if a person has released the reservation meanwhile
                     final.remove(entry)
+            if is_ours or marker is None:
+                abort_unfinished(final)  # no later run would know whose they are
             if is_ours:
                 final.remove(MARKER_FILE)
         except ReservedError:
@@ -602,7 +604,7 @@ class GarbageCollector:
         if _classify(upload.name, is_folder=False) is None:
             return _UNKNOWN, "another program began the upload"
         if not self._is_below_ours(upload.name):
-            return _UNKNOWN, "another catalog may have begun the upload"
+            return _UNKNOWN, "another catalog may have begun the upload; if not, registry reservation clear removes it"
         return _FOUND, "the upload was never completed"
 
     def _look_again(self, leftover: Leftover) -> list[StoredEntry]:

@@ -20,6 +20,7 @@ from registry.masking import remove_secrets
 from registry.model import DatasetVersion, Reference, SlicingRule, Version, version_folder
 from registry.publishing.verify import digest_of
 from registry.storage import Store
+from registry.storage.multipart import abort_unfinished
 from registry.storage.names import MARKER_FILE
 from registry.storage.staged import write_owner
 from registry.storage.store import warn_of_leftover
@@ -107,6 +108,7 @@ def clear_place(
                 hint="Nothing was moved. Another catalog may have published it. To list the files: "
                 f"registry reservation clear {exactly} --dry-run",
             )
+        abort_unfinished(final)  # what nobody has reserved, gc leaves to other catalogs
         for name in names:
             with suppress(AlreadyStoredError):  # copied by a run that was killed before it removed the object
                 store.copy_to(f"{location}/{name}", f"{aside}/{name}")

@@ -145,10 +145,15 @@ class ServedData:
 
         Raises:
             UsageError, MissingExtraError: see ``SignedWrites``.
+            StorageError: no credentials that can sign were found.
         """
         self.store = store
         root = location_key(store) if store.local_root is None else str(store.local_root)
         self._places = DataPlaces(root=root, own=own, url=f"{service}{DATA_PATH}")
+        if signs:
+            store.sign(
+                "probe", seconds=SIGNED_SECONDS
+            )  # else each reader would get an error, and nobody would know why
         self._signs = signs
         self._signed = SignedWrites(store) if signs_writes else None
         self._most_bytes = most_bytes

@@ -73,6 +73,12 @@ def list_unfinished(store: Store, notes: list[str]) -> Iterator[UnfinishedUpload
         raise _fault(store, "list", error) from error
 
 
+def abort_unfinished(store: Store) -> None:
+    """Remove the parts of all unfinished uploads below the root of a store, if they can be listed; raises as both."""
+    for upload in list_unfinished(store, []):
+        abort_upload(store, upload.name, upload.upload_id)
+
+
 def abort_upload(store: Store, name: str, upload_id: str) -> None:
     """Remove the parts of an unfinished upload. It is not an error if it was completed or removed meanwhile.
 

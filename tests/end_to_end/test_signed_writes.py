@@ -14,9 +14,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import pytest
 from support import warm_python
@@ -549,6 +551,38 @@ def test_gc_removes_what_a_publisher_leaves_that_was_killed_after_its_parts(
     assert (store.list(), [held.reference for held in home.backend.reservations.list()]) == ([], ["lab:1.0.0"])
 
 
+def test_gc_removes_the_parts_of_a_publisher_that_was_killed(
+    server: TestServer, home: registry.Catalog, in_parts: ServiceStore, bucket: str
+) -> None:
+    """A store bills parts, and no listing shows them."""
+    with add_without_rights(server.url, "texts", "dies before the end of the parts", TEXTS) as killed:
+        killed.wait()
+    assert len([*list_unfinished(open_store(bucket), [])]) == 1
+    home.collect_garbage(older_than="0s").require_all()
+    assert list(list_unfinished(open_store(bucket), [])) == []
+    assert [held.reference for held in home.backend.reservations.list()] == ["lab:1.0.0"]
+
+
+@pytest.mark.parametrize("loss", ["released", "cleared"])
+def test_a_publisher_who_loses_its_reservation_leaves_no_parts(
+    server: TestServer, home: registry.Catalog, in_parts: ServiceStore, publisher: str, bucket: str, loss: str
+) -> None:
+    content, path = os.urandom(PART + 10**6), "lab/1.0.0/x"
+    begun = {"upload": quote(offer(server, publisher, path, content)[1]["upload"], safe="")}
+    url = offer(server, publisher, path, content[:PART], **begun, part=1)[1]["url"]
+    target, part = url.partition("://")[2].partition("/")[1] + url.split("/", 3)[3], content[:PART]
+    assert ask(url, "PUT", target, part, **part_headers(Upload.of(part)))[0] == 200
+    assert [(it.name, it.num_bytes) for it in list_unfinished(open_store(bucket), [])] == [("data/lab/1.0.0/x", PART)]
+    if loss == "released":
+        home.reservations.release("lab:1.0.0", force=True)
+        home.collect_garbage(older_than="0s").require_all()
+    else:
+        home.reservations.clear("lab:1.0.0", force=True)
+    assert offer(server, publisher, path, content[PART:], **begun, part=2)[0] == 409  # it is lost
+    assert list(list_unfinished(open_store(bucket), [])) == []
+    assert ask(url, "PUT", target, part, **part_headers(Upload.of(part)))[0] >= 400  # though the URL is still valid
+
+
 def test_two_publishers_who_send_the_same_parts_both_succeed_and_leave_no_parts(
     server: TestServer, home: registry.Catalog, in_parts: ServiceStore, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -817,3 +851,44 @@ def test_google_s_urls_need_the_key_of_a_service_account(
         "found",
         "Set GOOGLE_APPLICATION_CREDENTIALS to the file of one, or leave signed_writes out.",
     )
+
+
+def test_the_credentials_of_a_role_sign(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Containers and instances get credentials that end, and no key."""
+    moment = datetime.now(UTC) + timedelta(hours=1)
+    credentials = {"AccessKeyId": "ASIA1", "SecretAccessKey": "secret", "Token": "of a role"}
+    answer = json.dumps(credentials | {"Expiration": moment.strftime("%Y-%m-%dT%H:%M:%SZ")}).encode()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *_: object) -> None:  # noqa: A002 (its name in the base class)
+            """Logs nothing."""
+
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as role:
+        threading.Thread(target=role.serve_forever, daemon=True).start()
+        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"http://127.0.0.1:{role.server_port}/")
+        (tmp_path / "token").write_text("of the container")
+        monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", str(tmp_path / "token"))
+        monkeypatch.setenv("AWS_REGION", "eu-central-1")
+        store = open_store("s3://lab-data/data")
+        urls = [store.sign("x", seconds=60), open_signer(store).sign("x", Upload.of(b"x"), seconds=60)]
+        role.shutdown()
+    for url in urls:
+        assert dict(parse_qsl(urlsplit(url).query))["X-Amz-Security-Token"] == "of a role"
+
+
+def test_a_service_that_cannot_sign_for_readers_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", "/nowhere")
+    place = "s3://lab-data/data"
+    with pytest.raises(StorageError, match="no credentials were found") as caught:
+        ServedData(open_store(place), DataDirectory(recorded=place, place=place), "https://lab.example/", signs=True)
+    assert str(caught.value.hint).startswith("Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE.")
