@@ -259,7 +259,7 @@ def _choose(answer: Any, name: str | None, url: str) -> Mapping[str, str]:
     if not offered:
         reason, hint = "the service offers no browser sign-in", f"Use a token from an admin: registry login {url}"
     else:
-        reason = f"there is no issuer {name!r:.80}" if name else "there are several issuers"
+        reason = f"there is no issuer {name!r:.80}" if name is not None else "there are several issuers"
         hint = f"Choose one with --issuer: {names}"
     raise UsageError(f"{reason}: {url}", hint=hint)
 

@@ -43,7 +43,9 @@ def login(session: Session, service: str, *, oidc: bool, issuer: str | None, ci:
     from registry.api import identity
     from registry.api.locations import logins, team_settings
     from registry.api.logins import log_in
+    from registry.catalog.web_urls import site_url
 
+    site_url(remove_secrets(service))  # before a token is asked for
     if oidc + ci + (id_token_file is not None) > 1:
         raise UsageError("--oidc, --ci and --id-token-file cannot be combined", hint="Use only one of them.")
     if oidc:

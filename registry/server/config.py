@@ -125,7 +125,10 @@ def load_config(path: str | os.PathLike[str] | None = None, **options: Any) -> S
     path = read_variable(CONFIG_VARIABLE) or None if path is None else path
     values = {} if path is None else dict(_of_file(os.fspath(path)))
     values |= dict(_of_environment(os.environ))
-    return ServiceConfig(**values | {name: value for name, value in options.items() if value is not None})
+    options = {name: value for name, value in options.items() if value is not None}
+    for name, value in options.items():
+        _check(name, value, f"--{name.replace('_', '-')}")
+    return ServiceConfig(**values | options)
 
 
 def source_of(name: str, path: str | os.PathLike[str] | None, option: Any) -> str:
@@ -143,7 +146,9 @@ def _of_file(path: str) -> Iterator[tuple[str, Any]]:
     try:
         document = read_yaml(read_file(expand_home(path)), path)
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror or error}", hint="Check --config.") from error
+        raise UsageError(
+            f"{path or repr(path)} cannot be read: {error.strerror or error}", hint="Check --config."
+        ) from error
     except PinFormatError as error:
         hint = error.hint if "registry pin" not in (error.hint or "registry pin") else "docs/service.md has a sample."
         raise UsageError(error.message, hint=hint, details=error.details) from error

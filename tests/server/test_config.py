@@ -177,3 +177,23 @@ def test_a_missing_catalog_and_a_port_in_use_say_what_named_them(
         path.write_text(f"port: {port}\n")
         assert run(["serve", "--init", "--config", str(path)]) != 0
     assert capsys.readouterr().err.endswith(f"registry serve --port 8081\nThe port comes from port of {path}.\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["serve", "--config", ""], "'' cannot be read: Not a file"),
+        (["serve", "--catalog", ""], "--catalog is '': expected a text"),
+        (["serve", "--data-dir", ""], "--data-dir is '': expected a text"),
+        (["serve", "--host", ""], "--host is '': expected a text"),
+        (["serve", "--public-url", ""], "--public-url is '': expected https://host/ or http://host/"),
+        (["doctor", "--config", ""], "'' cannot be read: Not a file"),
+        (["login", ""], "the URL of the catalog does not parse"),
+        (["logout", ""], "the URL of the catalog does not parse"),
+        (["login", "https://lab.example", "--id-token-file", ""], "Invalid value for '--id-token-file': ''"),
+        (["mcp", "--allow-publish", ""], "Invalid value for '--allow-publish': Directory '' does not exist"),
+    ],
+)
+def test_an_empty_path_is_refused(command: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(command) == 2
+    assert capsys.readouterr().err.startswith(f"error: {message}")

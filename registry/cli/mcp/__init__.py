@@ -12,7 +12,7 @@ from registry.cli.commands import Session, session_command
     "--allow-publish",
     "folders",
     multiple=True,
-    type=click.Path(exists=True, file_okay=False, resolve_path=True),
+    type=click.Path(exists=True, file_okay=False),
     metavar="DIR",
     help="Add tools that change the catalog and publish files below DIR; may be repeated.",
 )
