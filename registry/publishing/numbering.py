@@ -167,7 +167,7 @@ def publish_next(
         ConflictError: other publishers repeatedly took the number, or the version's folder contains other data.
     """
     report = target.patience.call(
-        lambda: target.verify_written(staged.store, prepared.splits, shards, what=prepared.reference.dataset)
+        lambda: target.verify(staged.store, prepared.splits, shards, what=prepared.reference.dataset, walk=False)
     )
     result = _measure(staged.store, prepared, report, target, folded)
 
@@ -237,11 +237,7 @@ def preview_next(
         VersionTooSmallError: ``wish`` names a part or a number that the changes do not allow.
         VersionExistsError: ``wish`` names a number that is published with other content.
     """
-    subject = prepared.reference.dataset
-    if shards is None:
-        report = target.verify(store, prepared.splits, None, what=subject)
-    else:
-        report = target.verify_written(store, prepared.splits, shards, what=subject)
+    report = target.verify(store, prepared.splits, shards, what=prepared.reference.dataset, walk=shards is None)
     measured = _measure(store, prepared, report, target, folded, is_in_place=shards is None)
     prover = target.prover()
     number = choose_number(prover, measured.version, measured.fingerprints, wish)

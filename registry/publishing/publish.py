@@ -246,24 +246,25 @@ class Target:
         )
 
     def verify(
-        self, folder: Store, splits: Sequence[Split], promised: Mapping[str, Sequence[Shard]] | None, *, what: str
+        self,
+        folder: Store,
+        splits: Sequence[Split],
+        promised: Mapping[str, Sequence[Shard]] | None,
+        *,
+        what: str,
+        walk: bool = True,
     ) -> VerifyReport:
-        """Call ``verify_shards``, and raise an error that names ``what`` if there are faults."""
-        walk = not self.trust_lengths
-        report = verify_shards(folder, splits, promised, walk=walk, indexes=self.indexes, advance=self.advance)
+        """Call ``verify_shards``, and raise an error that names ``what`` if there are faults.
+
+        Without ``walk``, files are only hashed, because the frames of their records were checked or made before they
+        were written, or folds will check them. If there are faults, they are walked to report what is wrong.
+        """
+        is_walk = walk and not self.trust_lengths
+        report = verify_shards(folder, splits, promised, walk=is_walk, indexes=self.indexes, advance=self.advance)
+        if report.faults and not walk:
+            return self.verify(folder, splits, promised, what=what)
         report.raise_for_faults(what)
         return report
-
-    def verify_written(
-        self, folder: Store, splits: Sequence[Split], written: Mapping[str, Sequence[Shard]] | None, *, what: str
-    ) -> VerifyReport:
-        """Verify files by the size and sha256 of what was written; raises an error that names ``what``.
-
-        The frames of their records were checked or made before they were written, or folds will check them. They are
-        only read to report what is wrong with a file that has changed since, or cannot be read.
-        """
-        report = verify_shards(folder, splits, written, walk=False, indexes=self.indexes, advance=self.advance)
-        return report if not report.faults else self.verify(folder, splits, written, what=what)
 
 
 def publish_staged(
@@ -296,9 +297,8 @@ def publish_staged(
     """
     patience = target.patience
     if measured is None:
-        report = patience.call(
-            lambda: target.verify_written(staged.store, prepared.splits, shards, what=str(prepared.reference))
-        )
+        what = str(prepared.reference)
+        report = patience.call(lambda: target.verify(staged.store, prepared.splits, shards, what=what, walk=False))
     else:
         report, folded = measured
     measured_candidate = Candidate.of(target, prepared, report, staged.store)
@@ -368,11 +368,10 @@ def publish_folder(
     patience = target.patience
     if in_place:
         absolute_location(source)  # refuses a URL with a password now, not after an hour of hashing
-    prepared = prepared or read_prepared(source)
+    prepared = replace(prepared or read_prepared(source), version_to_prepare=version_to_prepare)
     is_at_home = source.url == target.store.child(version_folder(prepared.name, prepared.config, prepared.version)).url
     stamp = stamp_shards(source, prepared)
-    prepared_now = replace(prepared, version_to_prepare=version_to_prepare)
-    candidate = _measure(source, prepared_now, target, walk=not (is_at_home or in_place))
+    candidate = _measure(source, prepared, target, walk=not (is_at_home or in_place))
     candidate = replace(candidate, is_in_place=not is_at_home and in_place)
     version = candidate.version
     if not is_at_home and not in_place:
@@ -491,14 +490,13 @@ def _measure(source: Store, prepared: PreparedDataset, target: Target, *, walk: 
         )
     if target.catalog.published_digest(prepared.name, prepared.config, prepared.version) is None:
         check_new_name(prepared.name)  # now, not after an hour of verifying
-    check = partial(target.verify, source, prepared.splits, None, what=source.url)
-    hash_only = partial(target.verify_written, source, prepared.splits, None, what=source.url)
-    report = target.patience.call(check if walk or prepared.file_format != "tfrecord" else hash_only)
+    verify = partial(target.verify, source, prepared.splits, None, what=source.url)
+    report = target.patience.call(lambda: verify(walk=walk or prepared.file_format != "tfrecord"))
     candidate = Candidate.of(target, prepared, report, source)
     try:
         has_row = target.patience.call(lambda: is_published(target.catalog, candidate.version))
     except VersionExistsError as error:
-        check()  # the content may only differ because a shard is damaged
+        verify()  # the content may only differ because a shard is damaged
         raise name_rule(error, prepared, report, target.slicing) from error
     return replace(candidate, has_row=has_row)
 
@@ -569,8 +567,8 @@ class Candidate:
         try:
             folded, outside = self.target.prover().fingerprint(self.files, is_publication=not self.is_in_place)
         except (CorruptRecordError, ShardMismatchError):
-            store = self.files.store
-            self.target.verify(store, self.files.splits, None, what=store.url)  # names every damaged shard
+            # Name every damaged shard.
+            self.target.verify(self.files.store, self.files.splits, None, what=self.files.store.url)
             raise
         return replace(self, folded=folded, outside=outside)
 
