@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from registry.errors import SourceError, UsageError, spell, suggest
 from registry.features import Feature
@@ -74,6 +74,14 @@ class Rows:
     bad: tuple[BadRow, ...] = ()
     are_files: bool = False
 
+    def __reduce__(self) -> tuple[Callable[..., Rows], tuple[Any, ...]]:
+        """Pickle the rows for another process. Arrow would pickle a slice of a table with all rows of the table."""
+        arrow = import_pyarrow()
+        sink = arrow.BufferOutputStream()
+        with arrow.ipc.new_stream(sink, self.table.schema) as writer:
+            writer.write_table(self.table)
+        return _unpickle_rows, (sink.getvalue(), self.lines, self.keys, self.bad, self.are_files)
+
     def without(self, part_name: str, faults: Mapping[int, tuple[str | None, str]]) -> Rows:
         """Return the usable rows.
 
@@ -95,6 +103,11 @@ class Rows:
         if self.are_files and self.keys is not None:
             return BadRow(file=self.keys[row], line=None, column=column, reason=reason)
         return BadRow(file=part_name, line=int(self.lines[row]), column=column, reason=reason)
+
+
+def _unpickle_rows(table: Any, lines: Any, keys: Any, bad: Any, are_files: Any) -> Rows:
+    opened = import_pyarrow().ipc.open_stream(table).read_all()
+    return Rows(table=opened, lines=lines, keys=keys, bad=bad, are_files=are_files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

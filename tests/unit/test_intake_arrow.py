@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -20,7 +21,7 @@ from registry.errors import SourceError
 from registry.features import ClassLabel, Image
 from registry.intake import arrow_files
 from registry.intake.arrow_files import open_arrow, open_parquet
-from registry.intake.source import Source
+from registry.intake.source import Rows, Source
 
 HINT = "Get the file again, or write it again."
 
@@ -268,3 +269,19 @@ def test_the_name_of_a_field_that_is_not_utf_8_is_an_error_of_the_file(tmp_path:
     message, hint = refuse(open_arrow, tmp_path, {"a": content})
     assert message.startswith("a: ")
     assert hint == HINT
+
+
+@given(rows=st.lists(st.fixed_dictionaries(COLUMNS), min_size=1, max_size=12), data=st.data())
+def test_rows_are_equal_in_another_process(rows: list[dict[str, Any]], data: st.DataObject) -> None:
+    table = pa.Table.from_pylist(rows, schema=TYPES)
+    start = data.draw(st.integers(0, len(rows)))
+    sent = Rows(table=table.slice(start), lines=range(start, len(rows)), keys=None)
+    taken = pickle.loads(pickle.dumps(sent))  # noqa: S301 (its own bytes)
+    assert taken.table.schema == table.schema
+    assert taken.table.to_pylist() == rows[start:]
+    assert taken.lines == sent.lines
+
+
+def test_rows_are_sent_to_another_process_without_the_rest_of_their_table() -> None:
+    table = pa.table({"text": ["a long text"] * 100_000})
+    assert len(pickle.dumps(Rows(table=table.slice(50_000, 10), lines=range(10)))) < 2000
