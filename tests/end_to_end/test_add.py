@@ -20,6 +20,7 @@ from support.added_samples import Table, source
 from support.golden import check_errors
 
 import registry
+from registry.engines import choice, workers
 from registry.errors import (
     DuplicateKeyError,
     MissingExtraError,
@@ -31,6 +32,7 @@ from registry.errors import (
 )
 from registry.features import ClassLabel, Scalar, Tensor
 from registry.images.png import encode_png
+from registry.intake import staging
 from registry.intake.source import BadRow
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -400,6 +402,21 @@ def test_hints_of_the_source_become_features(catalog: registry.Catalog) -> None:
 def test_processes_do_not_change_the_content(catalog: registry.Catalog) -> None:
     catalog.add(source({"train": PRICES}), "prices")
     assert catalog.add(source({"train": PRICES}, step=20), "prices", processes=2).outcome == "unchanged"
+
+
+@pytest.mark.parametrize(("least", "num_workers"), [(300, 2), (301, 0)])
+def test_many_rows_are_encoded_by_workers(
+    catalog: registry.Catalog, monkeypatch: pytest.MonkeyPatch, least: int, num_workers: int
+) -> None:
+    catalog.add(source({"train": PRICES}), "prices", processes=1)
+    started = []
+    monkeypatch.setattr(staging, "_MANY_ROWS", least)
+    monkeypatch.setattr(choice, "num_cpus", lambda: 2)
+    monkeypatch.setattr(choice, "_SMALL_ITEMS", 0)
+    start = workers.WorkerProcesses._start
+    monkeypatch.setattr(workers.WorkerProcesses, "_start", lambda self: started.append(start(self)) or started[-1])
+    assert catalog.add(source({"train": PRICES}, step=20), "prices").outcome == "unchanged"
+    assert len(started) == num_workers
 
 
 def test_an_object_needs_a_name(catalog: registry.Catalog) -> None:
