@@ -36,7 +36,7 @@ from registry.intake.schema import Schema
 from registry.intake.source import BadRow, Rows
 from registry.model import check_split_name, fold_name
 from registry.shards.arrow_values import import_pyarrow
-from registry.shards.blocks import TableBlock
+from registry.shards.blocks import TableBlock, copy_records
 from registry.statistics.duplicates import hash_items
 from registry.tfrecord import Frames, frame_records
 from registry.wire import BytesColumn
@@ -424,18 +424,19 @@ class ChunkEncoder:
         features = stored_features(self.schema, self.split_by)
         while True:
             try:
-                records: Sequence[bytes] = TableBlock(rows.table.select(list(features)), features).records()
+                block = TableBlock(rows.table.select(list(features)), features).record_block()
                 break
             except CorruptExampleError as error:
                 place = error.details.get("record")
                 if not isinstance(place, int):
                     raise
                 rows = rows.without(chunk.part, {place: (None, error.message)})
+        records = copy_records(block)
         keys, contents = self._keys(rows, records, features)
         marks = self._marks(rows, features)
         by_split = {
             name: replace(
-                self._keyed(name, places, records, keys, contents, rows.lines),
+                self._keyed(name, places, records, block.lengths, keys, contents, rows.lines),
                 marks=marks if marks is None or places is None else marks[places],
             )
             for name, places in self._destinations(rows, chunk.split, keys).items()
@@ -506,11 +507,13 @@ class ChunkEncoder:
         split: str,
         places: Sequence[int] | None,
         records: Sequence[bytes],
+        lengths: npt.NDArray[np.int64],
         keys: Sequence[str] | SortKeys,
         contents: Hashes | None,
         lines: Sequence[int],
     ) -> Keyed:
-        frames, lines = frame_records(_chosen(records, places)), _chosen(lines, places)
+        frames = frame_records(_chosen(records, places), lengths if places is None else lengths[places])
+        lines = _chosen(lines, places)
         if not isinstance(keys, np.ndarray):
             chosen = _chosen(keys, places)
             return Keyed(frames=frames, sort_keys=hash_keys(split, chosen), keys=chosen, lines=lines)

@@ -17,6 +17,7 @@ from registry.shards.arrow_values import BadRowError, flatten_table, import_pyar
 from registry.tfrecord import Places, RecordBlock
 from registry.tfrecord import join_blocks as join_record_blocks
 from registry.wire import FlatBlock, encode_block
+from registry.wire.gather import take_ragged
 
 
 class TableBlock(NamedTuple):
@@ -43,7 +44,7 @@ class TableBlock(NamedTuple):
         Raises:
             CorruptExampleError: a row does not match the features; ``details["record"]`` is its index in the block.
         """
-        return self.record_block().records()
+        return copy_records(self.record_block())
 
     def record_block(self) -> RecordBlock:
         """Serialize all rows, column by column; raises the same errors as ``records``."""
@@ -109,6 +110,22 @@ class TableBlock(NamedTuple):
                     hint="One of them was changed after it was published: `registry verify` names it.",
                 ) from error
         return cls(arrow.concat_tables(tables), blocks[0].features)
+
+
+def copy_records(block: RecordBlock) -> list[bytes]:
+    """Return ``block.records()``. Arrow copies short records in two thirds of the time."""
+    if block.num_bytes > block.num_records * _LONG_RECORD:
+        return block.records()
+    arrow = import_pyarrow()
+    ends = np.concatenate([np.zeros(1, np.int64), block.lengths.cumsum()])
+    data = take_ragged(block.data, block.offsets, block.lengths)
+    buffers = [None, arrow.py_buffer(ends), arrow.py_buffer(data)]
+    array = arrow.LargeBinaryArray.from_buffers(arrow.large_binary(), block.num_records, buffers)
+    records: list[bytes] = array.to_numpy(zero_copy_only=False).tolist()
+    return records
+
+
+_LONG_RECORD: Final = 1024
 
 
 class ScatteredBlock(NamedTuple):

@@ -59,8 +59,10 @@ class Frames(NamedTuple):
         return Frames(memoryview(self.data)[before : before + int(lengths.sum())], lengths)
 
 
-def frame_records(records: RecordBlock | Sequence[bytes]) -> Frames:
+def frame_records(records: RecordBlock | Sequence[bytes], lengths: Places | None = None) -> Frames:
     """Return the frames of ``records``, in order. Each is the ``frame_record`` of its payload.
+
+    ``lengths`` are those of the records, if the caller has them.
 
     >>> frames = frame_records([b"one", b"three"])
     >>> frames.num_records, frames.num_payload_bytes, frames.lengths.tolist()
@@ -78,7 +80,7 @@ def frame_records(records: RecordBlock | Sequence[bytes]) -> Frames:
         payloads = records.views() if records.num_bytes > count * _LONG_RECORD else records.records()
     else:
         count, payloads = len(records), records
-        lengths = np.fromiter(map(len, payloads), np.int64, count)
+        lengths = np.fromiter(map(len, payloads), np.int64, count) if lengths is None else lengths
     if not count:
         return Frames(b"", lengths)
     check_length(int(lengths.max()), record=int(lengths.argmax()))
