@@ -7,17 +7,16 @@ This module is in the lowest layer: it converts values of the other layers by th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import datetime
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from registry.errors import RegistryError
 from registry.masking import mask
 
 
-@dataclass(frozen=True, slots=True)
-class Records:
+class Records(NamedTuple):
     """Records of a dataset as JSON values. They can be iterated only once, and URLs in them are not masked."""
 
     items: Iterable[Any]

@@ -11,10 +11,9 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from registry.argument_types import typed_arguments
 from registry.environment import malformed_setting, read_variable
@@ -31,8 +30,7 @@ _ON: Final = frozenset({"1", "true", "yes", "on"})
 _OFF: Final = frozenset({"", "0", "false", "no", "off"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lock:
+class Lock(NamedTuple):
     """The condition on look-ups in a locked block: the reference must be exact or, with ``pins``, pinned."""
 
     pins: PinFile | None = None

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -36,8 +35,7 @@ class FileState(NamedTuple):
     has_log: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Frozen:
+class Frozen(NamedTuple):
     """A file opened without locks: its state at that time, and the error of opening it with locks, if tried."""
 
     state: FileState

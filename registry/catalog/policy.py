@@ -6,15 +6,13 @@ Nothing is imported here, so that a client which only asks whether a call writes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 READER, PUBLISHER, MAINTAINER, ADMIN, NOBODY = "reader", "publisher", "maintainer", "admin", "nobody"
 DEFAULT_CONFIG, SOME_CONFIG, EVERY_CONFIG = "default", "some", "every"
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(NamedTuple):
     """Who may make a call.
 
     Attributes:

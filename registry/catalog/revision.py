@@ -5,9 +5,8 @@ Opening a catalog needs nothing else of a schema; ``schema.py`` changes and comp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import sqlalchemy as sa
 
@@ -30,8 +29,7 @@ _LANDMARKS: Final = frozenset({"builder", "dataset_version", "shard", "version_l
 State = Literal["absent", "empty", "current", "behind", "ahead", "foreign"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchemaStatus:
+class SchemaStatus(NamedTuple):
     """The schema of a database.
 
     Attributes:

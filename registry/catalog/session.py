@@ -18,9 +18,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
@@ -46,8 +45,7 @@ _WRITES: Final = "registry_writes"
 _REFUSAL: Final = "registry_refusal"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(NamedTuple):
     """How long a catalog waits for its database.
 
     Attributes:

@@ -13,9 +13,8 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeAlias, cast
 
 from registry.envelope import error_envelope, result_envelope
 from registry.escaping import cut_text, escape_json, text_width
@@ -33,8 +32,7 @@ Column: TypeAlias = str | Callable[[Any], Any]
 """A key of the row, or a function of the row."""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(NamedTuple):
     """Rows under a head line: ``columns`` maps each head to its column. Numbers are aligned to the right.
 
     With ``fits``, cells are cut so that a line fits the terminal; if there are too many columns, each row is printed on
@@ -50,29 +48,25 @@ class Table:
     fits: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
+class Fields(NamedTuple):
     """Names and values, one pair on each line, with aligned values. Empty values are left out."""
 
     values: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(NamedTuple):
     """A line on stderr for people only; in JSON, the data contains it."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Drawing:
+class Drawing(NamedTuple):
     """A picture in the escape sequences of a terminal, from ``display.draw``. It is printed unchanged."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class JsonText:
+class JsonText(NamedTuple):
     """JSON for people and programs: ``write(ensure_ascii=...)`` returns it. It is escaped for terminals, not masked."""
 
     write: Callable[..., str]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -60,7 +61,10 @@ def test_the_page_gives_the_defaults_of_the_limits() -> None:
         "tries": "REGISTRY_TRIES",
     }
     rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| (?:seconds|number) \| (\d*) ?\| (\d*) ?\|$", PAGE, flags=re.MULTILINE)
-    defaults = [{names[one.name]: f"{one.default:g}" for one in fields(kind)} for kind in (StoreLimits, CatalogLimits)]
+    defaults = [
+        {names[name]: f"{parameter.default:g}" for name, parameter in inspect.signature(kind).parameters.items()}
+        for kind in (StoreLimits, CatalogLimits)
+    ]
     assert sorted(rows) == sorted((name, *(limits.get(name, "") for limits in defaults)) for name in names.values())
 
 
