@@ -68,19 +68,20 @@ def typed_arguments(function: Callable[P, R]) -> Callable[P, R]:
         WrongTypeError: an argument has a type that is not allowed. Raised by the decorated call.
         UsageError: a path contains NUL, or cannot be encoded for the file system. Raised by the decorated call.
     """
-    signature = inspect.signature(function)
 
-    @cache  # annotations are read at the first call, not at import
-    def checked() -> dict[str, tuple[tuple[str, Test], ...]]:
-        return {each.name: _read_annotation(str(each.annotation)) for each in signature.parameters.values()}
+    @cache  # the signature is read at the first call, not at import
+    def checked() -> tuple[inspect.Signature, dict[str, tuple[tuple[str, Test], ...]]]:
+        signature = inspect.signature(function)
+        return signature, {name: _read_annotation(str(each.annotation)) for name, each in signature.parameters.items()}
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        signature, annotations = checked()
         try:
             given = signature.bind(*args, **kwargs).arguments
         except TypeError as error:  # otherwise an inner function, unknown to the caller, would raise it
             raise TypeError(f"{function.__qualname__}() {error}") from None
-        for name, tests in checked().items():
+        for name, tests in annotations.items():
             if tests and name in given:
                 is_variadic = signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
                 for value in given[name] if is_variadic else (given[name],):

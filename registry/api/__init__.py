@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from registry.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from registry.api.adding import Addition, AddReport
+    from registry.api.adding import Addition
     from registry.api.arguments import DatasetLike, read_uses
     from registry.api.backups import back_up, restore
     from registry.api.catalog import Catalog, connect
@@ -28,40 +28,20 @@ if TYPE_CHECKING:
         make_catalog_folder,
     )
     from registry.api.lock import is_locked, locked
+    from registry.api.reports import AddReport
     from registry.api.tfds_compat import builder
     from registry.api.webhooks import verify_webhook
 
 __all__ = [
-    "CATALOG_VARIABLE",
-    "DATA_DIR_VARIABLE",
-    "AddReport",
-    "Addition",
-    "Catalog",
-    "Dataset",
-    "DatasetLike",
-    "Lifecycle",
-    "add",
-    "as_dataframe",
-    "back_up",
-    "builder",
-    "cache",
-    "catalog_url",
-    "connect",
-    "data_folder",
-    "is_locked",
-    "load",
-    "load_pin",
-    "locked",
-    "make_catalog_folder",
-    "read_uses",
-    "restore",
-    "verify_webhook",
-]
+    "CATALOG_VARIABLE", "DATA_DIR_VARIABLE", "AddReport", "Addition", "Catalog", "Dataset", "DatasetLike", "Lifecycle",
+    "add", "as_dataframe", "back_up", "builder", "cache", "catalog_url", "connect", "data_folder", "is_locked", "load",
+    "load_pin", "locked", "make_catalog_folder", "read_uses", "restore", "verify_webhook",
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "adding": "Addition AddReport",
+        "adding": "Addition",
         "arguments": "DatasetLike read_uses",
         "backups": "back_up restore",
         "catalog": "Catalog connect",
@@ -70,6 +50,7 @@ __getattr__, __dir__ = lazy_exports(
         "loading": "add as_dataframe load load_pin",
         "locations": "CATALOG_VARIABLE DATA_DIR_VARIABLE cache catalog_url data_folder make_catalog_folder",
         "lock": "is_locked locked",
+        "reports": "AddReport",
         "tfds_compat": "builder",
         "webhooks": "verify_webhook",
     },

@@ -11,10 +11,10 @@ import dataclasses
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
+from registry import model
 from registry.api.arguments import read_version
 from registry.api.locations import open_data
 from registry.api.publishing import Publishing
@@ -23,110 +23,21 @@ from registry.catalog.absent import previews, publishes
 from registry.engines import announces
 from registry.errors import ConflictError, NotFoundError, UsageError, spell
 from registry.intake.options import takes_options
-from registry.model import (
-    Description,
-    Producer,
-    Reference,
-    Version,
-    check_config,
-    check_continues,
-    check_name,
-    check_new_name,
-    count_progress,
-    described_before,
-    is_generic,
-    other_source,
-)
+from registry.model import Description, Reference, Version, check_config, check_name, check_new_name, is_generic
 from registry.model.version import HIGHEST
 
 if TYPE_CHECKING:
+    from registry.api.reports import AddReport
     from registry.catalog import CatalogBackend
     from registry.features import FeaturesDict
     from registry.intake.in_place import PlannedInPlace
     from registry.intake.options import AddArguments, AddOptions
     from registry.intake.plan import Plan
-    from registry.intake.source import BadRow, FileUse, Source
+    from registry.intake.source import Source
     from registry.intake.staging import StagedSource
-    from registry.model import Advance, DatasetVersion, NameUse, ProgressCallback
+    from registry.model import Advance, DatasetVersion, NameUse, Producer, ProgressCallback
     from registry.prepared import PreparedDataset
-    from registry.publishing import NumberWish, Publication, RecordOverlap, VersionDiff
-    from registry.publishing.changes import Changes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddReport:
-    """What ``Catalog.add`` did, or would do.
-
-    Attributes:
-        reference: the version that was published or would be published, or the version that already has this content.
-        outcome: ``published``; ``unchanged`` if the highest version already has this content; or, for a dry run,
-            ``would_publish``.
-        plan: the source, its schema and its keys.
-        splits: the number of records of each split.
-        bad: the rows and files that were left out, at most 10,000 of them.
-        num_bad: their number.
-        latest: the previous highest version, or None.
-        changes: the changes since ``latest``, which decide the number; None for the first version.
-        diff: the same changes, down to records. When a version is published, a large number of records is not compared:
-            ``diff.unread`` says how to compare them.
-        publication: what was published; None for a dry run, or if nothing was published.
-        suggested_key: see ``Plan``; also set for sources whose rows are read only while they are written.
-        notes: what to do if the same content comes with other metadata.
-        overlap: the equal records of different splits; its slices are ``splits``. None if the splits have no records in
-            common, or if the files stay in place.
-    """
-
-    reference: Reference
-    outcome: Literal["published", "unchanged", "would_publish"]
-    plan: Plan
-    splits: Mapping[str, int]
-    bad: tuple[BadRow, ...]
-    num_bad: int
-    latest: DatasetVersion | None
-    changes: Changes | None
-    diff: VersionDiff | None = None
-    publication: Publication | None = None
-    overlap: RecordOverlap | None = None
-    suggested_key: str | None = None
-    notes: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:  # the repr of the dataclass would fill a screen of a notebook
-        splits = ", ".join(f"{name} {number:,}" for name, number in self.splits.items())
-        return f"<AddReport {self.reference} {self.outcome}: {splits}>"
-
-    def _repr_html_(self) -> str:
-        from registry.markup import panel, table
-
-        lines = () if self.diff is None else self.diff.lines
-        bad = f"{self.num_bad:,} rows were left out" * bool(self.num_bad)
-        title = f"{self.reference}: {self.outcome.replace('_', ' ')}"
-        return panel(title, table(("split", "examples"), self.splits.items()), *lines, bad)
-
-    @property
-    def num_examples(self) -> int:
-        """The number of records."""
-        return sum(self.splits.values())
-
-    @property
-    def has_grown(self) -> bool:
-        """Whether records were added and, as far as they were compared, nothing else changed."""
-        from registry.publishing import ChangeLevel
-
-        if self.latest is None or self.changes is None or self.changes.level is not ChangeLevel.MAJOR:
-            return False
-        if any(change.kind not in ("records", "metadata", "storage") for change in self.changes.changes):
-            return False
-        before = {split.name: split.num_examples for split in self.latest.splits}
-        is_larger = all(self.splits[name] >= number for name, number in before.items()) and self.num_examples > sum(
-            before.values()
-        )
-        records = () if self.diff is None else self.diff.records
-        return is_larger and not any(record.changed or record.removed or record.moved for record in records)
-
-    @property
-    def files(self) -> tuple[FileUse, ...]:
-        """What happened to each file, or to the files of each folder."""
-        return tuple(self.plan.source.files)
+    from registry.publishing import NumberWish
 
 
 @typed_methods
@@ -209,7 +120,7 @@ class Addition:
             self._catalog._require_target([self.reference], has_files=self._stored is None)
         target = self._catalog._target(
             promote,
-            count_progress(progress, "verifying", str(self.reference)),
+            model.count_progress(progress, "verifying", str(self.reference)),
             progress,
             processes=processes,
             producer=self._producer,
@@ -257,6 +168,8 @@ class Addition:
             if found.latest is None:
                 raise AssertionError("without an earlier version, a number is always chosen")
             version = found.latest.version
+        from registry.api.reports import AddReport
+
         return AddReport(
             reference=Reference.exactly(self.reference.name, self.reference.config, version),
             outcome=outcome,
@@ -276,7 +189,7 @@ class Addition:
     def _describe(self, prepared: PreparedDataset) -> PreparedDataset:
         """``prepared`` with the metadata that people gave for the previous version and for this one."""
         latest, _ = self.backend.neighbours(self.reference.name, self.reference.config, Version(*HIGHEST))
-        metadata = prepared.metadata if latest is None else described_before(prepared.metadata, latest.metadata)
+        metadata = prepared.metadata if latest is None else model.described_before(prepared.metadata, latest.metadata)
         metadata = self._description.apply(metadata)
         if not set(metadata.supervised_keys or ()) <= set(prepared.features):  # inherited from the previous version
             metadata = dataclasses.replace(metadata, supervised_keys=None)
@@ -527,10 +440,10 @@ class Adding(Publishing):
         if isinstance(intake, Mapping):
             options = options.with_remembered(intake)
         options = dataclasses.replace(options, features=wishes, schema=None)
-        opened = _open(source, options.for_source(), count_progress(progress, "downloading", unit="bytes"))
+        opened = _open(source, options.for_source(), model.count_progress(progress, "downloading", unit="bytes"))
         opened = opened.with_column_names(options.rename_columns or {}, must_exist=options.new_columns())
         earlier = self.backend.producers(reference.name, reference.config)
-        check_continues(name_use, dataclasses.replace(producer, kind=opened.kind), earlier)
+        model.check_continues(name_use, dataclasses.replace(producer, kind=opened.kind), earlier)
         return plan_source(opened, options, earlier=intake, progress=progress)
 
     def _plan_in_place(
@@ -565,15 +478,15 @@ class Adding(Publishing):
     ) -> Producer:
         """Describe the addition as far as it is known before the source is opened. Raise if it is already refused."""
         if not isinstance(source, str | os.PathLike):
-            return Producer(action="add")
+            return model.Producer(action="add")
         from registry.intake.listing import place_of
 
         place = place_of(os.fspath(source))
-        producer = Producer(action="add", place=place)
+        producer = model.Producer(action="add", place=place)
         # A path that does not exist, or a file where only folders can be added, gets that error first.
         is_there = os.path.isdir(place) if folders_only else os.path.exists(place)  # noqa: PTH110, PTH112 (of any length)
         if "://" in place or is_there:
-            check_continues(name_use, producer, self.backend.producers(reference.name, reference.config))
+            model.check_continues(name_use, producer, self.backend.producers(reference.name, reference.config))
         return producer
 
     def _require_continued(self, reference: Reference, producer: Producer, name_use: NameUse, plan: Plan) -> Producer:
@@ -585,12 +498,12 @@ class Adding(Publishing):
 
         producer = dataclasses.replace(producer, kind=plan.source.kind)
         earlier = self.backend.producers(reference.name, reference.config)
-        check_continues(name_use, producer, earlier)
+        model.check_continues(name_use, producer, earlier)
         latest, _ = self.backend.neighbours(reference.name, reference.config, Version(*HIGHEST))
         if name_use != "derived" or latest is None or plan.shares_key(latest.metadata):
             return producer
         if not common_features(latest, plan.stored()):
-            raise other_source(
+            raise model.other_source(
                 earlier[0],
                 producer,
                 f"{latest.reference} and {producer} have neither a column nor the key in common",

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, time, timedelta
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
+from registry import model
 from registry.api.sliced_version import SlicedVersion
 from registry.errors import ReferenceSyntaxError, UsageError, WrongTypeError
-from registry.model import DatasetVersion, Reference, Use, Version, parse_duration, parse_moment
+from registry.model import DatasetVersion, Reference, Version, parse_duration, parse_moment
+
+if TYPE_CHECKING:
+    from registry.model import Use
 
 DatasetLike: TypeAlias = str | Reference | SlicedVersion | DatasetVersion
 """A dataset version as an argument: the text of a reference, a ``Reference``, a ``Dataset`` or a ``DatasetVersion``.
@@ -124,7 +128,7 @@ def read_uses(lines: Iterable[str], place: str) -> list[Use]:
         if not text:
             continue
         try:
-            uses.append(Use(reference=Reference.parse(text), place=f"{place}:{number}"))
+            uses.append(model.Use(reference=Reference.parse(text), place=f"{place}:{number}"))
         except ReferenceSyntaxError as error:
             raise ReferenceSyntaxError(
                 f"{place}, line {number}: {error.message}", hint=error.hint, details=error.details
@@ -134,7 +138,7 @@ def read_uses(lines: Iterable[str], place: str) -> list[Use]:
 
 def make_uses(uses: Sequence[DatasetLike | Use]) -> list[Use]:
     """Convert an argument to uses. A reference becomes a use without a place."""
-    return [use if isinstance(use, Use) else Use(reference=read_reference(use), place="") for use in uses]
+    return [use if isinstance(use, model.Use) else model.Use(reference=read_reference(use), place="") for use in uses]
 
 
 Moment: TypeAlias = str | date | datetime

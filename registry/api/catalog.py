@@ -19,6 +19,7 @@ from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
+from registry import model
 from registry.api.adding import Adding
 from registry.api.arguments import (
     exact_version,
@@ -30,7 +31,6 @@ from registry.api.arguments import (
     read_reference,
 )
 from registry.api.data_directory import ClientDataDirectory
-from registry.api.dataset import Dataset
 from registry.api.locations import (
     catalog_url,
     index_folder,
@@ -44,17 +44,13 @@ from registry.api.locations import (
     site_options,
 )
 from registry.api.lock import current_lock, refuse_moving
-from registry.api.provenance import CatalogSource, Provenance
 from registry.argument_types import takes_fields, typed_arguments, typed_methods
 from registry.catalog import (
     DatasetFilter,
-    EventFilter,
-    follow_events,
     is_site,
     masked_url,
     open_catalog,
     sqlite_path,
-    stream_events,
 )
 from registry.catalog.absent import absent_catalog, publishes
 from registry.engines import announces
@@ -73,24 +69,17 @@ from registry.errors import (
     warn,
 )
 from registry.masking import MASK
-from registry.model import (
-    Description,
-    DescriptionArguments,
-    Progress,
-    Reference,
-    VersionState,
-    count_progress,
-    parse_duration,
-    whole_number,
-)
+from registry.model import Description, DescriptionArguments, Reference, VersionState, parse_duration, whole_number
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or published
     from registry.api.access import Tokens
     from registry.api.arguments import DatasetLike, Moment
     from registry.api.backups import Backup
+    from registry.api.dataset import Dataset
     from registry.api.lifecycle import Aliases, Experiments, Lifecycle, Reservations, Uses
     from registry.api.mirrors import Mirrors
     from registry.api.pinning import CatalogPins
+    from registry.api.provenance import CatalogSource
     from registry.api.reports import CatalogReport, CopiedVersion, CopyReport, GarbageReport, VerifiedVersion
     from registry.api.webhooks import Webhooks
     from registry.catalog import (
@@ -104,7 +93,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or pu
         SearchHit,
         VersionSummary,
     )
-    from registry.model import DatasetVersion, Event, ProgressCallback, Standing, Version
+    from registry.model import DatasetVersion, Event, Progress, ProgressCallback, Standing, Version
     from registry.publishing import VersionDiff
     from registry.publishing.garbage import Leftover
     from registry.publishing.removal import RemovalReport, Remover
@@ -636,7 +625,7 @@ class Catalog(Adding):
         from registry.publishing import Prover, diff_versions
 
         first, second = self.look_up(old), self.look_up(new)
-        advance = count_progress(progress, "comparing", f"{first.reference} {second.reference}")
+        advance = model.count_progress(progress, "comparing", f"{first.reference} {second.reference}")
         prover = Prover(catalog=self.backend, data=open_data(self.data_dir), indexes=open_indexes(), advance=advance)
         return diff_versions(prover, first.facts, second.facts, show=show, most_bytes=most_bytes)
 
@@ -668,6 +657,8 @@ class Catalog(Adding):
             UsageError: a moment has no time zone, ``since`` is after ``until``, ``dataset`` names a version, or
                 ``limit`` is below 1.
         """
+        from registry.catalog import EventFilter, stream_events
+
         wanted = EventFilter(
             since=since,
             until=until,
@@ -703,6 +694,8 @@ class Catalog(Adding):
             UsageError: ``dataset`` names a version, or the log ends before ``after``, e.g. because it was restored.
             CatalogUnavailableError: the catalog has not answered for an hour.
         """
+        from registry.catalog import follow_events
+
         return follow_events(
             self.backend,
             after=after,
@@ -730,7 +723,7 @@ class Catalog(Adding):
                 f"{anchor!r:.80} is not the head of a log", hint="A head has 64 hex digits: registry log verify"
             )
         total = None if progress is None else self.backend.log.num_rows()
-        advance = count_progress(progress, "verifying", "the log", total=total, unit="rows")
+        advance = model.count_progress(progress, "verifying", "the log", total=total, unit="rows")
         return self.backend.log.verify(anchor=anchor, advance=advance)
 
     def correct_clock(
@@ -790,7 +783,7 @@ class Catalog(Adding):
         """
         from registry.api.backups import write_backup
 
-        advance = count_progress(progress, "backing up", os.fspath(path), unit="rows")
+        advance = model.count_progress(progress, "backing up", os.fspath(path), unit="rows")
         return write_backup(path, self.backend.backup(advance=advance), force=force, dry_run=dry_run)
 
     def usage(self, reference: DatasetLike | None = None, *, check: bool = False) -> Usage:
@@ -1091,6 +1084,9 @@ class Catalog(Adding):
         return f"<Catalog {self.url}, data in {self.directory}>"
 
     def _find(self, reference: Reference, moment: datetime | None) -> Dataset:
+        from registry.api.dataset import Dataset
+        from registry.api.provenance import Provenance
+
         try:
             if moment is None:
                 now = self._source(self.backend.find(reference))
@@ -1109,6 +1105,8 @@ class Catalog(Adding):
         return Remover(self.backend, data, log_actor(), open_cache())
 
     def _source(self, version: DatasetVersion) -> CatalogSource:
+        from registry.api.provenance import CatalogSource
+
         return CatalogSource(version, self.backend, self.directory, self.look_up)
 
     def _verify(
@@ -1159,7 +1157,7 @@ def _add_up(progress: ProgressCallback, total: int) -> Callable[[], ProgressCall
             with lock:
                 sums[0] += progressed.done - before
                 before = progressed.done
-                progress(Progress(stage=progressed.stage, done=sums[0], total=total))
+                progress(model.Progress(stage=progressed.stage, done=sums[0], total=total))
 
         return add
 

@@ -15,13 +15,14 @@ from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
 
+from registry import model
 from registry.api.locations import cache, open_indexes
 from registry.api.provenance import CatalogSource
 from registry.api.sliced_version import SlicedVersion
 from registry.argument_types import typed_methods
 from registry.engines import announces
 from registry.errors import ConflictError, NotFoundError, NotStoredError, RegistryError, UsageError, require_extra
-from registry.model import count_progress, no_experiment, whole_number
+from registry.model import whole_number
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     import datasets
@@ -131,7 +132,7 @@ class Dataset(SlicedVersion):
         if name in self.facts.experiments:
             return self.facts.experiments[name]
         if name not in self._flags:
-            raise no_experiment(str(name), self._flags, where=self.provenance.source.name)
+            raise model.no_experiment(str(name), self._flags, where=self.provenance.source.name)
         return self._flags[name]
 
     @property
@@ -231,7 +232,9 @@ class Dataset(SlicedVersion):
             StoredSplits(readable.files({split.name for split in splits}), splits, readable.features),
             [STATISTICS],
             processes=processes,
-            advance=count_progress(progress, "describing", str(self.reference), total=readable.facts.num_examples),
+            advance=model.count_progress(
+                progress, "describing", str(self.reference), total=readable.facts.num_examples
+            ),
         )
         ((kind, name), content) = next(iter(documents.items()))
         statistics = parse_statistics(content)
@@ -370,7 +373,7 @@ class Dataset(SlicedVersion):
             path_column=readable.facts.metadata.path_column,
             show=show,
             processes=processes,
-            advance=count_progress(progress, "comparing", str(self.reference)),
+            advance=model.count_progress(progress, "comparing", str(self.reference)),
         )
 
     def read(
@@ -567,7 +570,7 @@ class Dataset(SlicedVersion):
             shards,
             open_store(data_dir),
             is_default_config=self.provenance.source.is_default_config(),
-            advance=count_progress(progress, "exporting", str(self.reference), total=total, unit="bytes"),
+            advance=model.count_progress(progress, "exporting", str(self.reference), total=total, unit="bytes"),
         )
 
     @announces("exporting", "self")
@@ -919,7 +922,7 @@ class Dataset(SlicedVersion):
             features=self.features if deep else None,
             indexes=open_indexes(),
             processes=processes,
-            advance=count_progress(progress, "verifying", str(self.reference), total=self.facts.num_examples),
+            advance=model.count_progress(progress, "verifying", str(self.reference), total=self.facts.num_examples),
         )
         report = self.provenance.source.describe_foreign(report)
         faults, recovery = (

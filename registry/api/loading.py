@@ -26,10 +26,10 @@ from registry.splits import ReadInstruction
 if TYPE_CHECKING:
     import pandas as pd
 
-    from registry.api.adding import AddReport
     from registry.api.arguments import DatasetLike, Moment
     from registry.api.catalog import Catalog
     from registry.api.dataset import Dataset
+    from registry.api.reports import AddReport
     from registry.intake.options import AddArguments
     from registry.model import ProgressCallback, SlicingRule, Version
     from registry.order import ReadConfig

@@ -12,7 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from registry.catalog import catalog_identity, is_site, masked_url, sqlite_path
+from registry import model
+from registry.catalog import is_site, masked_url, sqlite_path
 from registry.catalog.service_index import CLIENT_SETTINGS
 from registry.environment import read_variable, use_team_defaults
 from registry.errors import (
@@ -22,7 +23,6 @@ from registry.errors import (
     UsageError,
     spell,
 )
-from registry.model import version_folder
 
 if TYPE_CHECKING:  # numpy and pydantic are loaded when something is read
     from registry.api.logins import Logins
@@ -260,6 +260,8 @@ def open_data(data_dir: str, *, catalog: CatalogBackend | None = None) -> Store:
 
     store = open_store(data_dir)
     if catalog is not None:
+        from registry.catalog import catalog_identity
+
         store.catalog = catalog_identity(catalog.log)
     return store
 
@@ -286,7 +288,7 @@ def open_version(data_dir: str, version: DatasetVersion) -> Store:
     root = result.local_root
     if location.startswith("/") and root is not None and not os.path.isdir(root):  # noqa: PTH112 (Path.is_dir raises if a parent is unreadable)
         for name in dict.fromkeys((version.name, *version.names)):
-            copy = data.child(version_folder(name, version.config, version.version))
+            copy = data.child(model.version_folder(name, version.config, version.version))
             if copy.exists("dataset_info.json"):
                 return copy
     return result

@@ -24,7 +24,6 @@ from registry.api.locations import (
     open_indexes,
     open_version,
 )
-from registry.catalog import PublishedShards, load_shards
 from registry.errors import BuildError, CatalogUnavailableError, NotFoundError, UsageError
 from registry.escaping import printable
 from registry.model import (
@@ -300,6 +299,7 @@ class CatalogSource:
         config: ReadConfig | None = None,  # noqa: ARG002 (the same)
     ) -> ReadableVersion:
         """The version in its folder. Every file is verified against the catalog before it is read."""
+        from registry.catalog import PublishedShards
         from registry.reading import AttachedColumns, FileProof, make_readable
 
         facts = self.facts
@@ -335,6 +335,8 @@ class CatalogSource:
             yield Slice(name=split.name, readable=readable, plan=plan)
 
     def shards(self, split: str, *, all_shards: bool = False) -> tuple[Shard, ...]:  # noqa: ARG002 (all are known)
+        from registry.catalog import load_shards
+
         return load_shards(self.backend.shards, self.facts, split)
 
     def attachments(self) -> tuple[Attachment, ...]:

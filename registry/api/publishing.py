@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
+from registry import model
 from registry.api.locations import log_actor, open_data, open_indexes, open_version
 from registry.api.sliced_version import SlicedVersion
 from registry.argument_types import takes_fields, typed_methods
@@ -23,13 +24,8 @@ from registry.model import (
     DatasetVersion,
     Description,
     DescriptionArguments,
-    Producer,
     Reference,
     Version,
-    check_continues,
-    count_progress,
-    read_code_version,
-    version_folder,
     whole_number,
 )
 
@@ -39,7 +35,7 @@ if TYPE_CHECKING:
     from registry.api.reports import ImportReport
     from registry.building import DatasetBuilder
     from registry.catalog import CatalogBackend, DataDirectory
-    from registry.model import Advance, ProgressCallback
+    from registry.model import Advance, Producer, ProgressCallback
     from registry.prepared import PreparedDataset
     from registry.publishing import Preview, Publication, Target
     from registry.storage import Store
@@ -147,13 +143,13 @@ class Publishing:
         store = open_data(self.data_dir, catalog=self.backend)
         # A build with older code must not move unversioned look-ups back to its own canonical version.
         is_experimental = promote is None and builder.version != builder.canonical_version
-        advance = count_progress(progress, "verifying", str(builder.reference))
+        advance = model.count_progress(progress, "verifying", str(builder.reference))
         target = self._target(
             False if is_experimental else promote,
             advance,
             progress,
             processes=processes,
-            producer=Producer(action="build"),
+            producer=model.Producer(action="build"),
             description=words,
             default_config=builder.config_name == builder.default_config(),
             experiment_defaults=defaults,
@@ -216,8 +212,8 @@ class Publishing:
         defaults = self._experiment_defaults(builder, published)
         self.require_data_dir(for_new=published is None)
         builder, store = builder.with_experiment_defaults(defaults), open_data(self.data_dir, catalog=self.backend)
-        advance = count_progress(progress, "verifying", str(builder.reference))
-        target = self._target(False, advance, processes=processes, producer=Producer(action="build"))
+        advance = model.count_progress(progress, "verifying", str(builder.reference))
+        target = self._target(False, advance, processes=processes, producer=model.Producer(action="build"))
         with build_dataset(builder, store, processes=processes, num_shards=num_shards, progress=progress) as build:
             return preview_folder(build.staged.store, target, show=show)
 
@@ -269,14 +265,14 @@ class Publishing:
         from registry.publishing import publish_folder
         from registry.storage import open_store
 
-        code = None if version_to_prepare is None else read_code_version(version_to_prepare)
+        code = None if version_to_prepare is None else model.read_code_version(version_to_prepare)
         source, words = open_store(folder), Description(**description)
         words.warn_of_license()
         prepared = read_prepared(source)
         self._refuse_protected(prepared.reference, promote)
         self._require_target([prepared.reference])
-        advance = count_progress(progress, "verifying", os.fspath(folder))
-        target = self._target(promote, advance, progress, producer=Producer(action="publish"), description=words)
+        advance = model.count_progress(progress, "verifying", os.fspath(folder))
+        target = self._target(promote, advance, progress, producer=model.Producer(action="publish"), description=words)
         publication = publish_folder(source, target, version_to_prepare=code)
         if not publication.newly and code is not None:
             self._check_code_version(publication.version.reference, code)
@@ -338,7 +334,7 @@ class Publishing:
         if dry_run:
             return ImportReport(list_found(folders))
         # The default config is decided for each version.
-        producer = Producer(action="import")
+        producer = model.Producer(action="import")
         target = self._target(promote, None, progress, producer=producer, trust_lengths=trust_lengths)
         return ImportReport(
             publish_found(folders, target, copy=copy, store_of=partial(open_version, self.data_dir), progress=progress)
@@ -438,8 +434,8 @@ class Publishing:
         if is_derived and place is not None:
             self.require_same_source(prepared, place)
         self._require_target([prepared.reference], has_files=not in_place)
-        advance = count_progress(progress, "verifying", str(prepared.reference))
-        producer = Producer(action="import") if place is None else _import_from(place)
+        advance = model.count_progress(progress, "verifying", str(prepared.reference))
+        producer = model.Producer(action="import") if place is None else _import_from(place)
         name_use = "derived" if is_derived and place is not None else None
         target = self._target(promote, advance, progress, producer=producer, name_use=name_use)
         return publish_folder(source, target, prepared=prepared, in_place=in_place)
@@ -459,7 +455,7 @@ class Publishing:
         """
         if not self._is_used(prepared.reference):
             earlier = self.backend.producers(prepared.name, prepared.config)
-            check_continues("derived", _import_from(place), earlier)
+            model.check_continues("derived", _import_from(place), earlier)
 
     @previews
     def preview_parquet(
@@ -533,8 +529,8 @@ class Publishing:
         words.warn_of_license()
         words.require_features(read_prepared(source).features)
         self.require_data_dir()
-        advance = count_progress(progress, "verifying", os.fspath(folder))
-        target = self._target(False, advance, producer=Producer(action="publish"))
+        advance = model.count_progress(progress, "verifying", os.fspath(folder))
+        target = self._target(False, advance, producer=model.Producer(action="publish"))
         return preview_folder(source, target, show=show)
 
     def _require_target(
@@ -563,7 +559,7 @@ class Publishing:
         if has_files:
             self.require_data_dir(for_new=new is not None)
         if new is not None and is_writing and has_files:
-            place = version_folder(new.name, new.config, _number_of(new) or Version(1, 0, 0))
+            place = model.version_folder(new.name, new.config, _number_of(new) or Version(1, 0, 0))
             open_data(self.data_dir).require_writable(place)
 
     def present_name(self, name: str) -> str:
@@ -638,7 +634,7 @@ class Publishing:
         A published or imported folder may well have been prepared by the builder's code, here or in TFDS.
         """
         producers = dict(self.backend.producers(reference.name, reference.config))
-        producer = producers.get(reference, Producer())
+        producer = producers.get(reference, model.Producer())
         if producer.action == "add":
             elsewhere, rebuild = options = [spell("url=URL"), spell("rebuild", True)]
             raise OtherSourceError(
@@ -649,7 +645,7 @@ class Publishing:
                     "dataset": reference.dataset,
                     "version": str(reference),
                     "producer": producer.to_json(),
-                    "source": Producer(action="build").to_json(),
+                    "source": model.Producer(action="build").to_json(),
                     "options": options,
                 },
             )
@@ -684,7 +680,7 @@ def _number_of(reference: Reference) -> Version | None:
 def _import_from(place: str | os.PathLike[str]) -> Producer:
     from registry.intake.listing import place_of
 
-    return Producer(action="import", place=place_of(os.fspath(place)))
+    return model.Producer(action="import", place=place_of(os.fspath(place)))
 
 
 def _open_described(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, Protocol, Self, TypeVar
 
 from registry.errors import PartialFailureError, VerificationError
 from registry.splits import counted
@@ -14,11 +14,90 @@ from registry.splits import counted
 if TYPE_CHECKING:  # numpy is loaded when something is verified
     from registry.catalog import Promotion
     from registry.errors import RegistryError
-    from registry.model import Reference, VersionState
-    from registry.publishing import ValuesOutside, VerifyReport
+    from registry.intake.plan import Plan
+    from registry.intake.source import BadRow, FileUse
+    from registry.model import DatasetVersion, Reference, VersionState
+    from registry.publishing import Publication, RecordOverlap, ValuesOutside, VerifyReport, VersionDiff
+    from registry.publishing.changes import Changes
     from registry.publishing.garbage import Leftover
 
 _SHOWN: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddReport:
+    """What ``Catalog.add`` did, or would do.
+
+    Attributes:
+        reference: the version that was published or would be published, or the version that already has this content.
+        outcome: ``published``; ``unchanged`` if the highest version already has this content; or, for a dry run,
+            ``would_publish``.
+        plan: the source, its schema and its keys.
+        splits: the number of records of each split.
+        bad: the rows and files that were left out, at most 10,000 of them.
+        num_bad: their number.
+        latest: the previous highest version, or None.
+        changes: the changes since ``latest``, which decide the number; None for the first version.
+        diff: the same changes, down to records. When a version is published, a large number of records is not compared:
+            ``diff.unread`` says how to compare them.
+        publication: what was published; None for a dry run, or if nothing was published.
+        suggested_key: see ``Plan``; also set for sources whose rows are read only while they are written.
+        notes: what to do if the same content comes with other metadata.
+        overlap: the equal records of different splits; its slices are ``splits``. None if the splits have no records in
+            common, or if the files stay in place.
+    """
+
+    reference: Reference
+    outcome: Literal["published", "unchanged", "would_publish"]
+    plan: Plan
+    splits: Mapping[str, int]
+    bad: tuple[BadRow, ...]
+    num_bad: int
+    latest: DatasetVersion | None
+    changes: Changes | None
+    diff: VersionDiff | None = None
+    publication: Publication | None = None
+    overlap: RecordOverlap | None = None
+    suggested_key: str | None = None
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:  # the repr of the dataclass would fill a screen of a notebook
+        splits = ", ".join(f"{name} {number:,}" for name, number in self.splits.items())
+        return f"<AddReport {self.reference} {self.outcome}: {splits}>"
+
+    def _repr_html_(self) -> str:
+        from registry.markup import panel, table
+
+        lines = () if self.diff is None else self.diff.lines
+        bad = f"{self.num_bad:,} rows were left out" * bool(self.num_bad)
+        title = f"{self.reference}: {self.outcome.replace('_', ' ')}"
+        return panel(title, table(("split", "examples"), self.splits.items()), *lines, bad)
+
+    @property
+    def num_examples(self) -> int:
+        """The number of records."""
+        return sum(self.splits.values())
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether records were added and, as far as they were compared, nothing else changed."""
+        from registry.publishing import ChangeLevel
+
+        if self.latest is None or self.changes is None or self.changes.level is not ChangeLevel.MAJOR:
+            return False
+        if any(change.kind not in ("records", "metadata", "storage") for change in self.changes.changes):
+            return False
+        before = {split.name: split.num_examples for split in self.latest.splits}
+        is_larger = all(self.splits[name] >= number for name, number in before.items()) and self.num_examples > sum(
+            before.values()
+        )
+        records = () if self.diff is None else self.diff.records
+        return is_larger and not any(record.changed or record.removed or record.moved for record in records)
+
+    @property
+    def files(self) -> tuple[FileUse, ...]:
+        """What happened to each file, or to the files of each folder."""
+        return tuple(self.plan.source.files)
 
 
 class _Result(Protocol):

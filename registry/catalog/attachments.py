@@ -15,7 +15,6 @@ import sqlalchemy as sa
 
 from registry.catalog.events import append_event, check_clock
 from registry.catalog.queries import find_version_id
-from registry.catalog.removals import refuse_removed
 from registry.catalog.rows import read_attachment
 from registry.catalog.selection import lock_reference
 from registry.catalog.session import transact
@@ -38,6 +37,8 @@ def add_attachments(
             raise VersionNotFoundError(
                 f"{version.reference} is not published", hint="Publish it, then attach files to it."
             )
+        from registry.catalog.removals import refuse_removed
+
         # From here on, no other transaction can attach to this dataset.
         reference = lock_reference(connection, version.reference)
         refuse_removed(connection, reference)

@@ -20,26 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, Required, TypeAlias, TypedDict, Unpack
 
 from registry.catalog.pages import in_pages
-from registry.model import (
-    AccessToken,
-    Attachment,
-    DatasetVersion,
-    Description,
-    Event,
-    Experiment,
-    ExperimentChange,
-    NameUse,
-    Producer,
-    Reference,
-    RefusedCall,
-    Role,
-    Shard,
-    SplitFingerprint,
-    Standing,
-    Use,
-    Version,
-    Webhook,
-)
+from registry.model import Version
 
 if TYPE_CHECKING:
     from registry.catalog.outcomes import (
@@ -71,6 +52,25 @@ if TYPE_CHECKING:
         SearchHit,
         VersionSize,
         VersionSummary,
+    )
+    from registry.model import (
+        AccessToken,
+        Attachment,
+        DatasetVersion,
+        Description,
+        Event,
+        Experiment,
+        ExperimentChange,
+        NameUse,
+        Producer,
+        Reference,
+        RefusedCall,
+        Role,
+        Shard,
+        SplitFingerprint,
+        Standing,
+        Use,
+        Webhook,
     )
 
 Advance: TypeAlias = Callable[[int], None]

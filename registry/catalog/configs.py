@@ -27,6 +27,7 @@ from registry.catalog.selection import (
     explain_dataset,
     find_default_config,
     is_dataset,
+    is_protected,
     load_standing,
     lock_reference,
     require_dataset,
@@ -242,10 +243,3 @@ def find_protection(
         query = query.where(protection.c.two_persons)
     result: str | None = connection.execute(query.order_by(protection.c.scope)).scalars().first()
     return result
-
-
-def is_protected(*conditions: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
-    """Whether any protection that meets ``conditions`` covers a config, over ``builder`` and ``builder_config``."""
-    named = builder.c.name + "/" + builder_config.c.name
-    covers = sa.or_(protection.c.scope.in_(["", builder.c.name]), protection.c.scope == named)
-    return sa.exists().where(covers, *conditions)

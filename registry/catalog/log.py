@@ -11,8 +11,6 @@ import sqlalchemy as sa
 
 from registry.catalog.backend import EventPage
 from registry.catalog.events import find_datasets, read_page
-from registry.catalog.log_verify import verify_log
-from registry.catalog.search import index_faults
 from registry.catalog.session import SqlGroup, reading, require_known_schema, transact
 from registry.catalog.tables import event, split
 from registry.errors import UsageError
@@ -62,6 +60,9 @@ class SqlLog(SqlGroup):
             )
 
     def verify(self, *, anchor: str | None = None, advance: Advance | None = None) -> LogReport:
+        from registry.catalog.log_verify import verify_log
+        from registry.catalog.search import index_faults
+
         require_known_schema(self._engine)
         index = index_faults(self._engine)
         with reading(self._engine) as connection:

@@ -14,18 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
 from registry.catalog.clock import read_clock
 from registry.catalog.events import append_event, lock_log, read_events, recorder, session_user
 from registry.catalog.names import told_as
-from registry.catalog.outcomes import Proposal
 from registry.catalog.rows import check_text
 from registry.catalog.values import stored_values
 from registry.errors import CatalogPermissionError, ConflictError
 from registry.model import Event, Version
+
+if TYPE_CHECKING:
+    from registry.catalog.outcomes import Proposal
 
 PROPOSE: Final = "propose"
 REJECT: Final = "reject"
@@ -204,6 +206,8 @@ def _read(event: Event) -> Proposal:
 
 
 def _proposal(number: int | None, action: str, dataset: str, version: Version | None, seen: Any, **by: Any) -> Proposal:
+    from registry.catalog.outcomes import Proposal
+
     before = seen.get("canonical")
     return Proposal(
         id=number,

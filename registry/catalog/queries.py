@@ -17,12 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
+from registry import model
 from registry.catalog.clock import corrected
-from registry.catalog.configs import is_protected
-from registry.catalog.locations import find_at_location
 from registry.catalog.names import is_named, names_column, told_as
 from registry.catalog.pages import checks_limit
-from registry.catalog.paging import LoadedShardLengths
 from registry.catalog.rows import (
     canonical_json,
     decode_metadata,
@@ -47,13 +45,13 @@ from registry.catalog.selection import (
     explain_refusal,
     find_version,
     in_page,
+    is_protected,
     location_steps,
     meant_config,
     named_config,
     published_versions,
 )
 from registry.catalog.session import SqlGroup, reading
-from registry.catalog.shards import SqlShards
 from registry.catalog.tables import (
     attachment,
     builder,
@@ -66,11 +64,7 @@ from registry.catalog.tables import (
 )
 from registry.catalog.values import DatasetFilter, DatasetSummary, VersionSize, VersionSummary, damaged, stored_values
 from registry.model import (
-    Producer,
     Reference,
-    ShardedFileTemplate,
-    ShardLengths,
-    Split,
     Version,
     VersionState,
     covers,
@@ -80,7 +74,7 @@ from registry.model import (
 
 if TYPE_CHECKING:
     from registry.catalog.values import Neighbours
-    from registry.model import AbstractShardLengths, DatasetMetadata, DatasetVersion
+    from registry.model import AbstractShardLengths, DatasetMetadata, DatasetVersion, Producer, Split
 
 _EAGER: Final = 4096
 """Splits with at most this many shards load all lengths at once, which costs no more than the queries of a slice."""
@@ -115,6 +109,8 @@ class SqlLookUps(SqlGroup):
             return load_version(connection, name, config, version)
 
     def published_at(self, location: str) -> tuple[Reference, ...]:
+        from registry.catalog.locations import find_at_location
+
         with reading(self._engine) as connection:
             return find_at_location(connection, location)
 
@@ -386,7 +382,7 @@ def load_splits(connection: sa.Connection, version_id: int) -> list[Split]:
     A split with up to ``_EAGER`` shards is loaded with its shard lengths; a larger one loads them when they are used.
     """
     rows = connection.execute(_splits_of(), {"of_version": version_id})
-    return [_read_split(row, SqlShards(connection.engine)) for row in rows]
+    return [_read_split(row, connection.engine) for row in rows]
 
 
 @cache  # it takes longer to write this query than to run it
@@ -503,11 +499,11 @@ def _producers_of(
         version = Version(row.major, row.minor, row.patch)
         of_version = details.get(str(version), {})
         if "producer" in of_version:
-            producer = Producer.from_json(of_version["producer"])
+            producer = model.Producer.from_json(of_version["producer"])
         elif "imported_from" in of_version:
-            producer = Producer(action="copy")
+            producer = model.Producer(action="copy")
         else:
-            producer = Producer(action="add" if row.is_added else "")
+            producer = model.Producer(action="add" if row.is_added else "")
         result.append((Reference.exactly(row.name, row.config or None, version), producer))
     return result
 
@@ -538,23 +534,26 @@ def _version_id() -> sa.Select[Any]:
     return sa.select(dataset_version.c.id).select_from(published_versions()).where(*is_meant, *numbers)
 
 
-def _read_split(row: sa.Row[*tuple[Any, ...]], shards: SqlShards) -> Split:
+def _read_split(row: sa.Row[*tuple[Any, ...]], engine: sa.Engine) -> Split:
     lengths: AbstractShardLengths
     if row.num_shards > _EAGER:
+        from registry.catalog.paging import LoadedShardLengths
+        from registry.catalog.shards import SqlShards
+
         lengths = LoadedShardLengths(
-            shards, split_id=row.id, name=row.name, num_shards=row.num_shards, num_examples=row.num_examples
+            SqlShards(engine), split_id=row.id, name=row.name, num_shards=row.num_shards, num_examples=row.num_examples
         )
     else:
-        lengths = ShardLengths(read_json(row.lengths) or ())
+        lengths = model.ShardLengths(read_json(row.lengths) or ())
     if (len(lengths), lengths.num_examples) != (row.num_shards, row.num_examples):
         raise damaged(
             f"split {row.name!r}: expected {row.num_shards} shards with {row.num_examples} examples, "
             f"found {len(lengths)} with {lengths.num_examples}"
         )
-    files = ShardedFileTemplate(
+    files = model.ShardedFileTemplate(
         dataset=row.filename_dataset, template=row.filename_template, file_format=row.filename_format
     )
-    return Split(name=row.name, shard_lengths=lengths, num_bytes=row.num_bytes, files=files)
+    return model.Split(name=row.name, shard_lengths=lengths, num_bytes=row.num_bytes, files=files)
 
 
 def _split_sizes(

@@ -11,28 +11,29 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import GenericFunction
 
+from registry import model
 from registry.errors import UsageError
 from registry.masking import has_secret, mask, mask_all, remove_secrets
 from registry.model import (
     DESCRIBED_FIELDS,
-    Attachment,
     DatasetMetadata,
     DatasetVersion,
     LocationStep,
     Reference,
     SlicingRule,
-    Split,
-    SplitFingerprint,
     Version,
     VersionState,
     read_code_version,
 )
+
+if TYPE_CHECKING:
+    from registry.model import Attachment, Split, SplitFingerprint
 
 _METADATA_TEXTS = ("description", "homepage", "citation", "license", "config_description")
 
@@ -158,7 +159,7 @@ def read_reference(row: sa.Row[*tuple[Any, ...]]) -> Reference:
 
 def read_attachment(values: Mapping[str, Any] | sa.RowMapping) -> Attachment:
     """The attachment in a row or in an event."""
-    return Attachment(**{name: values[name] for name in ("kind", "name", "num_bytes", "sha256")})
+    return model.Attachment(**{name: values[name] for name in ("kind", "name", "num_bytes", "sha256")})
 
 
 @lru_cache(2)  # a class label may have a million names, and each page looks its version up

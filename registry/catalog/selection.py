@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache, lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
+from registry import model
 from registry.catalog.clock import corrected
 from registry.catalog.names import is_named, names_column, present_name
 from registry.catalog.rows import by_bytes, json_agg, json_object_agg, read_canonical, read_names, read_number
@@ -25,6 +26,7 @@ from registry.catalog.tables import (
     builder_config,
     dataset_version,
     experiment,
+    protection,
     version_experiment,
     version_location,
 )
@@ -41,21 +43,11 @@ from registry.errors import (
     VersionNotFoundError,
     VersionWithdrawnError,
 )
-from registry.model import (
-    WITHDRAWN,
-    Candidate,
-    Choice,
-    Reference,
-    Refusal,
-    Standing,
-    Version,
-    VersionClause,
-    VersionRequest,
-    VersionState,
-    choose,
-    request_bounds,
-)
+from registry.model import WITHDRAWN, Reference, Version, VersionRequest, VersionState, request_bounds
 from registry.model.version import HIGHEST, LOWEST
+
+if TYPE_CHECKING:
+    from registry.model import Candidate, Choice, Standing, VersionClause
 
 canonical_version: Final = dataset_version.alias("canonical_version")
 NAMES: Final = (builder.c.name.label("builder_name"), builder_config.c.name.label("config_name"))
@@ -92,7 +84,7 @@ def choose_row(connection: sa.Connection, reference: Reference) -> tuple[Choice,
         if row is not None:
             candidate = read_candidate(row)
             aliases = {} if reference.alias is None else {reference.alias: candidate.version}
-            narrowed = Standing(
+            narrowed = model.Standing(
                 name=row.builder_name,
                 config=row.config_name or None,
                 candidates=(candidate,),
@@ -100,11 +92,11 @@ def choose_row(connection: sa.Connection, reference: Reference) -> tuple[Choice,
                 aliases=aliases,
                 names=read_names(row),
             )
-            choice = choose(narrowed, reference)
+            choice = model.choose(narrowed, reference)
             if choice.candidate is not None:
                 return choice, row
     standing = load_standing(connection, reference.name, reference.config)
-    choice = choose(standing, reference)
+    choice = model.choose(standing, reference)
     if choice.version is None:
         return choice, None
     with stored_values():
@@ -185,7 +177,7 @@ def location_steps() -> sa.ScalarSelect[Any]:
 
 def read_candidate(row: Any) -> Candidate:
     """Read a candidate from a row that has the number, state, message and successor of a version."""
-    return Candidate(
+    return model.Candidate(
         version=Version(row.major, row.minor, row.patch),
         state=VersionState(row.state),
         message=row.state_message,
@@ -201,6 +193,13 @@ def meant_config(config: str | sa.BindParameter[str] | None) -> sa.ColumnElement
 def named_config(config: str | None) -> sa.ColumnElement[bool]:
     """The condition for the config of a published version; None if its dataset has no configs."""
     return builder_config.c.name == (config or "")
+
+
+def is_protected(*conditions: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
+    """Whether any protection that meets ``conditions`` covers a config, over ``builder`` and ``builder_config``."""
+    named = builder.c.name + "/" + builder_config.c.name
+    covers = sa.or_(protection.c.scope.in_(["", builder.c.name]), protection.c.scope == named)
+    return sa.exists().where(covers, *conditions)
 
 
 @cache
@@ -329,7 +328,7 @@ def load_standing(connection: sa.Connection, name: str, config: str | None) -> S
             .where(alias.c.config_id == row.id)
             .order_by(alias.c.name)
         )
-        return Standing(
+        return model.Standing(
             name=row.builder_name,
             names=read_names(row),
             config=row.name or None,
@@ -389,14 +388,14 @@ def explain_refusal(choice: Choice, *, when: str | None = None) -> NotFoundError
     considered, and ``num_considered``, the number of all of them.
     """
     wanted, standing = choice.wanted, choice.standing
-    if choice.refusal is Refusal.NO_ALIAS:
+    if choice.refusal is model.Refusal.NO_ALIAS:
         known = list(standing.aliases)
         hint = None if known else f"It has no aliases; its versions: registry versions {wanted.dataset}"
         where = wanted.dataset + ("" if when is None else f" at {when}")
         error = AliasNotFoundError.of(wanted.alias or "", known, where=where, hint=hint)
         error.details.update(_considered(choice))
         return error
-    withdrawn = choice.refusal in (Refusal.WITHDRAWN, Refusal.ALL_WITHDRAWN)
+    withdrawn = choice.refusal in (model.Refusal.WITHDRAWN, model.Refusal.ALL_WITHDRAWN)
     kind = VersionWithdrawnError if withdrawn else VersionNotFoundError
     return kind(
         choice.problem if when is None else f"at {when}: {choice.problem}",
@@ -442,7 +441,7 @@ def _what_is_published(choice: Choice) -> str:
     if not standing.candidates:
         return "No version of it is published."
     published = f"Published: {_listed(standing, standing.candidates)}."
-    if choice.refusal is not Refusal.NO_CANONICAL or standing.next_canonical is None:
+    if choice.refusal is not model.Refusal.NO_CANONICAL or standing.next_canonical is None:
         return published
     return f"{published} {_how_to_promote(standing.exactly(standing.next_canonical))}"
 

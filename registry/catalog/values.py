@@ -10,19 +10,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from registry.errors import CatalogError, LogTamperedError, NotFoundError
 from registry.model import (
-    Candidate,
-    Choice,
-    DatasetVersion,
     Reference,
     Version,
     VersionState,
     VersionStatus,
     version_status,
 )
+
+if TYPE_CHECKING:
+    from registry.model import Candidate, Choice, DatasetVersion
 
 Neighbours: TypeAlias = tuple[Version | None, Version | None]
 """The published version numbers right below and right above a number."""

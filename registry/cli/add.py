@@ -29,7 +29,8 @@ from registry.model import DescriptionArguments, VersionStatus
 from registry.splits import counted
 
 if TYPE_CHECKING:
-    from registry.api.adding import Addition, AddReport
+    from registry.api.adding import Addition
+    from registry.api.reports import AddReport
     from registry.intake.plan import Plan
     from registry.publishing import RecordOverlap
 

@@ -18,16 +18,14 @@ from registry.cli.completion import complete_reference
 from registry.cli.options import check_output, force_option, html_option, reference_argument, show_option, write_file
 from registry.cli.output import Block, Column, Fields, Note, Output, Table, size
 from registry.cli.progress import show_progress
-from registry.cli.stats import brief_blocks, brief_values
 from registry.envelope import fields_of
 from registry.errors import NotFoundError, UsageError
-from registry.model import Considered, Reference, VersionState, VersionStatus
-from registry.splits import counted
+from registry.model import Reference, VersionState, VersionStatus, counted
 
 if TYPE_CHECKING:
     from registry.catalog import DatasetSummary, SearchHit
     from registry.features import FeaturesDict
-    from registry.model import Attachment
+    from registry.model import Attachment, Considered
     from registry.publishing import VersionDiff
 
 T = TypeVar("T", bound="DatasetSummary | SearchHit")
@@ -195,6 +193,7 @@ def show(session: Session, reference: str, why: bool) -> None:
         features = list(feature_lines(dataset.features))
         statistics = None
         if attachments and folder.startswith("file:"):  # on other machines, reading them would take a request
+            from registry.cli.stats import brief_blocks, brief_values
             from registry.pages.previews import near_statistics
 
             statistics = near_statistics(dataset)

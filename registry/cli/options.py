@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, TypeVar, ca
 
 import click
 
+from registry import model
 from registry.cli.completion import (
     complete_alias,
     complete_builder,
@@ -22,9 +23,10 @@ from registry.cli.completion import (
     complete_version,
 )
 from registry.errors import AlreadyStoredError, UsageError
-from registry.model import DescriptionArguments, SlicingRule, Use
+from registry.model import DescriptionArguments, SlicingRule
 
 if TYPE_CHECKING:
+    from registry.model import Use
     from registry.order import ReadConfig
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -209,7 +211,9 @@ def _load_uses(ctx: click.Context, param: click.Parameter, paths: Sequence[Path]
     uses = []
     for path in paths:
         if path.suffix in (".yaml", ".yml"):
-            uses += [Use(reference=pin.reference, place=f"{path}: {pin.name}") for pin in open_pin_file(path).values()]
+            uses += [
+                model.Use(reference=pin.reference, place=f"{path}: {pin.name}") for pin in open_pin_file(path).values()
+            ]
             continue
         try:
             uses += read_uses(io.StringIO(read_file(path).decode()), str(path))

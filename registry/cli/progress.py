@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from registry import model
 from registry.cli.output import Output, printable, size
-from registry.model.progress import Progress, count_progress
 
 if TYPE_CHECKING:
     import rich.progress
 
-    from registry.model import ProgressCallback
+    from registry.model import Progress, ProgressCallback
 
 
 _LEAST_BAR: Final = 8
@@ -187,7 +187,7 @@ def progress_bar(
         yield None
         return
     with _draw(out, redirect_stdout=not beside_stdout) as bar:
-        yield count_progress(bar, verb, total=total, unit="bytes" if in_bytes else "records")
+        yield model.count_progress(bar, verb, total=total, unit="bytes" if in_bytes else "records")
 
 
 def show_progress(out: Output) -> AbstractContextManager[ProgressCallback | None]:

@@ -23,7 +23,6 @@ from registry.cli.progress import show_progress
 from registry.envelope import fields_of
 from registry.errors import UsageError, VerificationError
 from registry.splits import Plan, RecordRange, counted, overlaps_between, print_ranges, relation, uncovered
-from registry.splits.explanation import explanation_values
 from registry.splits.plan import file_values, range_values, rule_values
 
 if TYPE_CHECKING:
@@ -81,6 +80,8 @@ def resolve(session: Session, reference: str, split: str, slicing: Slicing, why:
     whose = "was chosen for this call" if slicing["slicing"] else f"was published with {dataset.reference}"
     reasons = (*reasons, f"The slicing rule {plan.slicing} {whose}.")
     if explanation is not None:
+        from registry.splits.explanation import explanation_values
+
         value["why"] = {**why_values(reasons, considered), **explanation_values(explanation)}
 
     def human(it: dict[str, Any]) -> Iterator[Block]:

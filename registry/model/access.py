@@ -12,15 +12,14 @@ import hashlib
 import re
 import string
 import zlib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from fnmatch import fnmatchcase
 from typing import Final
 
 from registry.errors import UsageError
 from registry.masking import may_hide_secret
+from registry.model.reference import covers
 
 _ID: Final = re.compile(r"[0-9a-f]{12}")
 _TEXT: Final = re.compile(r"(shb_[0-9a-f]{12}_[A-Za-z0-9_-]{43})([0-9A-Za-z]{6})")
@@ -123,15 +122,6 @@ class AccessToken:
     def is_valid(self, now: datetime) -> bool:
         """Whether it is neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
-
-
-def covers(patterns: Iterable[str], name: str, config: str | None = None) -> bool:
-    """Whether one of the patterns covers a config of a dataset; see ``AccessToken.covers``."""
-    for pattern in patterns:
-        of_name, _, of_config = pattern.partition("/")
-        if fnmatchcase(name, of_name) and (not of_config or (config and fnmatchcase(config, of_config))):
-            return True
-    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

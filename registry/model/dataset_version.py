@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from registry.errors import SplitNotFoundError, UsageError
 from registry.model.locations import LocationStep, current_locations, is_absolute
 from registry.model.reference import Reference, check_config, check_name
-from registry.model.split import Split, check_splits
 from registry.model.version import Version
+
+if TYPE_CHECKING:  # a list of datasets needs none
+    from registry.model.split import Split
 
 
 class VersionState(StrEnum):
@@ -23,6 +25,9 @@ class VersionState(StrEnum):
     DEPRECATED = "deprecated"
     YANKED = "yanked"
     DROPPED = "dropped"
+
+
+WITHDRAWN: Final = frozenset({VersionState.YANKED, VersionState.DROPPED})
 
 
 class VersionStatus(StrEnum):
@@ -160,6 +165,8 @@ class DatasetVersion:
         check_name(self.name)
         if self.config is not None:
             check_config(self.config)
+        from registry.model.split import check_splits
+
         check_splits(self.splits, str(self.reference))
 
     @property

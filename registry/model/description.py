@@ -13,7 +13,7 @@ from typing import Any, Final, TypedDict
 from registry.errors import UsageError, spell, suggest, warn
 from registry.model.dataset_version import DatasetMetadata
 
-FIELDS: Final = {
+DESCRIBED_FIELDS: Final = {
     **{name: name for name in ("description", "license", "citation", "homepage")},
     "tags": "config_tags",
     "supervised": "supervised_keys",
@@ -59,7 +59,7 @@ class Description:
     remove_tags: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        for name in (*FIELDS, "remove_tags"):
+        for name in (*DESCRIBED_FIELDS, "remove_tags"):
             value = getattr(self, name)
             texts = [value or ""] if isinstance(value, str | None) else value
             if not all(isinstance(text, str) and len(text) <= _MOST_TEXT for text in texts):
@@ -100,7 +100,7 @@ class Description:
     def apply(self, metadata: DatasetMetadata) -> DatasetMetadata:
         """``metadata`` with these changes."""
         tags = (tag for tag in (*metadata.config_tags, *self.tags) if tag not in self.remove_tags)
-        values: dict[str, Any] = {FIELDS[name]: getattr(self, name) for name in FIELDS}
+        values: dict[str, Any] = {DESCRIBED_FIELDS[name]: getattr(self, name) for name in DESCRIBED_FIELDS}
         values["config_tags"] = tuple(dict.fromkeys(tags))
         if self.supervised is not None:
             values["supervised_keys"] = tuple(self.supervised)

@@ -1,4 +1,4 @@
-"""Checks that an option is a whole number, and shortens values for error messages."""
+"""Checks that an option is a whole number, prints a number with its noun, and shortens values for error messages."""
 
 from __future__ import annotations
 
@@ -40,6 +40,15 @@ def whole_number(
         limit = next((f"{base}**{power}" for base, power in powers.items() if below == base**power), f"{below:,}")
         raise UsageError(f"{name} must be less than {limit}, not {shown(number)}", hint=hint)
     return number
+
+
+def counted(number: int, thing: str) -> str:
+    """``number`` and the noun ``thing``, in the plural (with an s) unless the number is 1.
+
+    >>> counted(1, "record"), counted(1797, "record")
+    ('1 record', '1,797 records')
+    """
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def shown(value: object) -> str:

@@ -7,7 +7,9 @@ follow the last ``/`` as ``config=en,version=2.0.0``. The printed form is always
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Final
 
@@ -258,3 +260,12 @@ def _bad_name_string(text: str, word: str, *, has_more: bool) -> ReferenceSyntax
         + "TFDS's namespaces are not supported.",
         details={"request": word[:60]},
     )
+
+
+def covers(patterns: Iterable[str], name: str, config: str | None = None) -> bool:
+    """Whether one of the patterns covers a config of a dataset; see ``AccessToken.covers``."""
+    for pattern in patterns:
+        of_name, _, of_config = pattern.partition("/")
+        if fnmatchcase(name, of_name) and (not of_config or (config and fnmatchcase(config, of_config))):
+            return True
+    return False

@@ -16,11 +16,10 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Final
 
-from registry.model.dataset_version import VersionState, VersionStatus, version_status
+from registry.model.dataset_version import WITHDRAWN, VersionState, VersionStatus, version_status
 from registry.model.reference import Reference
 from registry.model.version import Number, Version, VersionRequest, request_bounds
 
-WITHDRAWN: Final = frozenset({VersionState.YANKED, VersionState.DROPPED})
 """States in which only an exact reference may resolve to a version."""
 
 

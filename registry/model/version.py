@@ -17,7 +17,6 @@ from typing import Any, Final, TypeAlias
 
 from registry.argument_types import require_type
 from registry.errors import ReferenceSyntaxError, UsageError
-from registry.model.experiment import experiment_name, no_experiment, read_experiments
 
 MAX_PART: Final = 2**31 - 1
 """The largest MAJOR, MINOR or PATCH: every SQL database can store it as an INTEGER."""
@@ -99,6 +98,8 @@ class Version:
         else:
             major, minor, patch = _read_parts(major, minor, patch)
         if experiments is not None:
+            from registry.model.experiment import read_experiments
+
             overrides = read_experiments(experiments)
         if version_to_prepare is not None or tfds_version_to_prepare is not None:
             if version_to_prepare is not None and tfds_version_to_prepare is not None:
@@ -151,6 +152,8 @@ class Version:
         Raises:
             ExperimentNotFoundError: neither contains the flag.
         """
+        from registry.model.experiment import experiment_name, no_experiment
+
         name = experiment_name(flag)
         for known, enabled in (*self._overrides, *self._defaults):
             if known == name:

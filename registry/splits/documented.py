@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from registry.splits.layout import Extent, counted
+from registry.model import counted
+from registry.splits.layout import Extent
 from registry.splits.terms import BoundReason, Rounding, SplitSlice, print_bound, print_exact
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from registry.envelope import fields_of
 from registry.errors import SliceError
-from registry.model import SlicingRule
+from registry.model import SlicingRule, counted
 from registry.splits.instruction import ReadInstruction
-from registry.splits.layout import Extent, Layout, RecordRange, counted, print_ranges
+from registry.splits.layout import Extent, Layout, RecordRange, print_ranges
 from registry.splits.plan import range_values
-from registry.splits.resolve import Finder
+from registry.splits.resolver import Finder
 from registry.splits.terms import ALL, BoundReason, EvenPart, SplitSlice, Term
 
 if TYPE_CHECKING:

@@ -268,15 +268,6 @@ def _append(ranges: list[RecordRange], segment: RecordRange) -> None:
 _SHOWN: Final = 20
 
 
-def counted(number: int, thing: str) -> str:
-    """``number`` and the noun ``thing``, in the plural (with an s) unless the number is 1.
-
-    >>> counted(1, "record"), counted(1797, "record")
-    ('1 record', '1,797 records')
-    """
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
 def print_ranges(ranges: Iterable[RecordRange]) -> str:
     """Ranges in words, without empty ones. After 20 ranges, only the number of further ranges is printed.
 

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
 from registry.envelope import fields_of
 from registry.errors import SliceError, UsageError
-from registry.model import ShardSpan, SlicingRule
+from registry.model import ShardSpan, SlicingRule, counted
 from registry.splits.layout import (
     Located,
     Ranges,
     RecordRange,
     ShardedSplit,
     common,
-    counted,
     merged,
     repeated,
     shared,

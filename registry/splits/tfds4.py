@@ -10,7 +10,8 @@ import math
 from fractions import Fraction
 
 from registry.errors import spell
-from registry.splits.layout import Extent, counted
+from registry.model import counted
+from registry.splits.layout import Extent
 from registry.splits.terms import ALL, BoundReason, EvenPart, SplitSlice, print_bound, print_exact
 
 

@@ -45,7 +45,7 @@ def run(cli: Cli, catalog: registry.Catalog) -> Run:
     return add
 
 
-def lines(report: registry.api.adding.AddReport) -> list[str]:
+def lines(report: registry.AddReport) -> list[str]:
     assert report.diff is not None
     return [str(line) for line in describe_diff(report.diff)]
 

@@ -117,7 +117,7 @@ def names_of(*owners: Any) -> dict[str, Any]:
 
     result: dict[str, Any] = {"datetime": datetime, "timedelta": timedelta, "Path": Path, **vars(abc), **vars(typing)}
     for module in (names, model, values, outcomes, backend, *owners):
-        result |= {name: kind for name, kind in vars(module).items() if not name.startswith("_")}
+        result |= {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}
     return result
 
 
