@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         BackupFacts,
         Change,
         ClockCorrection,
-        ConfigSummary,
         DataDirectoryChange,
         DefaultChange,
         Holder,
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
         Renaming,
         Reservation,
         Unpromoted,
+        VersionSize,
         former_name,
         is_of_catalog,
         refuse_protected,
@@ -54,12 +54,12 @@ if TYPE_CHECKING:
     )
     from registry.catalog.site import SiteOptions
     from registry.catalog.values import (
+        ConfigSummary,
         DataDirectory,
         DatasetFilter,
         DatasetSummary,
         PastLookUp,
         SearchHit,
-        VersionSize,
         VersionSummary,
     )
     from registry.catalog.web_urls import first_step, is_site, quote_catalog
@@ -80,12 +80,12 @@ __getattr__, __dir__ = lazy_exports(
         "backend": "CatalogBackend EventFilter EventPage",
         "paging": ("PublishedShards catalog_identity follow_events is_published load_shards stream_events"),
         "outcomes": (
-            "AliasChange AliasMove AliasSummary BackupFacts Change ClockCorrection ConfigSummary DataDirectoryChange "
+            "AliasChange AliasMove AliasSummary BackupFacts Change ClockCorrection DataDirectoryChange "
             "DefaultChange Holder LocationChange LogReport MetadataChange Origin Promotion Proposal "
-            "ProtectionChange PublicationDetails Removal RemovalStep Renaming Reservation Unpromoted former_name "
-            "is_of_catalog refuse_protected"
+            "ProtectionChange PublicationDetails Removal RemovalStep Renaming Reservation Unpromoted VersionSize "
+            "former_name is_of_catalog refuse_protected"
         ),
-        "values": "DataDirectory DatasetFilter DatasetSummary PastLookUp SearchHit VersionSize VersionSummary",
+        "values": "ConfigSummary DataDirectory DatasetFilter DatasetSummary PastLookUp SearchHit VersionSummary",
         "web_urls": "first_step is_site quote_catalog",
     },
 )

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
         AliasSummary,
         Change,
         ClockCorrection,
-        ConfigSummary,
         DataDirectoryChange,
         DefaultChange,
         Holder,
@@ -43,14 +42,15 @@ if TYPE_CHECKING:
         Removal,
         Renaming,
         Reservation,
+        VersionSize,
     )
     from registry.catalog.values import (
+        ConfigSummary,
         DataDirectory,
         DatasetFilter,
         DatasetSummary,
         PastLookUp,
         SearchHit,
-        VersionSize,
         VersionSummary,
     )
     from registry.model import (

@@ -34,12 +34,13 @@ from registry.catalog.selection import (
 )
 from registry.catalog.session import SqlGroup, reading, transact
 from registry.catalog.tables import builder, builder_config, dataset_version, protection
-from registry.catalog.values import stored_values
+from registry.catalog.values import ConfigSummary, stored_values
 from registry.errors import ConfigNotFoundError, ProtectedError, UsageError
-from registry.model import Reference, Use
+from registry.model import Reference
 
 if TYPE_CHECKING:  # loaded where they are made: a look-up makes none
-    from registry.catalog.outcomes import ConfigSummary, DefaultChange, Proposal, ProtectionChange
+    from registry.catalog.outcomes import DefaultChange, Proposal, ProtectionChange
+    from registry.model import Use
 
 PROTECT: Final = "protect"
 
@@ -48,8 +49,6 @@ class SqlConfigs(SqlGroup):
     """``ConfigCalls`` in SQL."""
 
     def list(self, name: str) -> tuple[ConfigSummary, ...]:
-        from registry.catalog.outcomes import ConfigSummary
-
         num_versions = (
             sa.select(sa.func.count())
             .select_from(dataset_version)

@@ -62,7 +62,7 @@ from registry.catalog.tables import (
     split,
     version_ledger,
 )
-from registry.catalog.values import DatasetFilter, DatasetSummary, VersionSize, VersionSummary, damaged, stored_values
+from registry.catalog.values import DatasetFilter, DatasetSummary, VersionSummary, damaged, stored_values
 from registry.model import (
     Reference,
     Version,
@@ -73,6 +73,7 @@ from registry.model import (
 )
 
 if TYPE_CHECKING:
+    from registry.catalog.outcomes import VersionSize
     from registry.catalog.values import Neighbours
     from registry.model import AbstractShardLengths, DatasetMetadata, DatasetVersion, Producer, Split
 
@@ -347,6 +348,8 @@ def _read_dataset(row: Any, text: DatasetMetadata, splits: tuple[tuple[str, int,
 
 
 def _read_size(row: Any) -> VersionSize:
+    from registry.catalog.outcomes import VersionSize
+
     steps = read_steps(row.location_steps)
     locations = current_locations(row.location, steps)
     recorded = dict.fromkeys([row.location, *(step.location for step in steps)])

@@ -100,6 +100,24 @@ class DatasetSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigSummary:
+    """A config of a dataset, as a list shows it; ``config`` is None if the dataset has none.
+
+    ``canonical`` and ``withdrawn`` are those of ``DatasetSummary``. ``is_protected``: whether only `registry promote`
+    changes its canonical version. ``needs_two_persons``: whether such a change waits until another person approves it.
+    """
+
+    name: str
+    config: str | None
+    is_default: bool
+    canonical: Version | None
+    num_versions: int
+    is_protected: bool = False
+    needs_two_persons: bool = False
+    withdrawn: Version | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VersionSummary:
     """A published version, as a list shows it, with the names of its splits in order and its own release note."""
 
@@ -130,42 +148,6 @@ class VersionSummary:
 
     def __str__(self) -> str:
         return f"{self.reference} ({self.status}): {self.num_examples:,} examples in {', '.join(self.splits)}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionSize:
-    """The shard files of a published version in any state.
-
-    Attributes:
-        name, config, version: config is None if the dataset has no configs.
-        names: as ``DatasetVersion.names``.
-        state, message: the state of the version, and why it has it.
-        locations: the places of its files now: relative to the data directory, absolute paths or URLs.
-        former: the places that it had before, where files may still be.
-        num_files: the number of its shard files.
-        num_bytes: the sum of their sizes.
-        num_attachments, attachment_bytes: the number and the sizes of its attachments, which are not counted above.
-        num_statistics: how many of these are statistics.
-    """
-
-    name: str
-    config: str | None
-    version: Version
-    state: VersionState
-    locations: tuple[str, ...]
-    num_files: int
-    num_bytes: int
-    former: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
-    num_attachments: int = 0
-    attachment_bytes: int = 0
-    num_statistics: int = 0
-    message: str = ""
-
-    @property
-    def reference(self) -> Reference:
-        """The exact version."""
-        return Reference.exactly(self.name, self.config, self.version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

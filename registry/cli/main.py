@@ -131,10 +131,11 @@ def main() -> None:
         code = run(sys.argv[1:])
     except KeyboardInterrupt as error:  # it arrived just before an error was printed
         code = _fail(sys.argv[1:], error)
+    finally:
+        gc.freeze()  # Python looks for garbage once more as it ends, which takes 5% of a look-up
     for number in (signal.SIGINT, signal.SIGTERM):  # the result is printed: another signal only ends the wait
         if signal.getsignal(number) in (_interrupt, _let_print):
             signal.signal(number, lambda _signal, _frame: os._exit(code))
-    gc.freeze()  # Python looks for garbage once more as it ends, which takes 5% of a look-up
     sys.exit(code)
 
 

@@ -14,13 +14,19 @@ HEAVY = {
     "numpy", "sqlalchemy", "sqlalchemy.dialects.postgresql", "alembic", "rich", "pydantic", "google.protobuf", "fsspec",
     "PIL", "yaml", "semver", "difflib", "ray",
 }  # fmt: skip
+OF_OTHER_COMMANDS = {
+    "registry.catalog.outcomes", "registry.catalog.log_verify", "registry.catalog.locations", "registry.statistics",
+    "registry.api.reports", "registry.cli.stats", "registry.model.access", "registry.model.changes",
+    "registry.model.webhook", "registry.model.digests", "registry.model.progress", "registry.publishing",
+}  # fmt: skip
+"""Modules with many values or much code that no look-up on the command line uses."""
 
 
-def loaded_by(code: str) -> set[str]:
-    """The heavy packages that are loaded after running ``code`` in a fresh interpreter."""
+def loaded_by(code: str, names: set[str] = HEAVY) -> set[str]:
+    """The modules of ``names``, the heavy packages, that are loaded after running ``code`` in a fresh interpreter."""
     script = f"{code}\nimport sys\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return HEAVY & set(done.stdout.split())
+    return names & set(done.stdout.split())
 
 
 @pytest.mark.parametrize(
@@ -42,6 +48,37 @@ def test_resolving_loads_no_heavy_package_but_the_database(tmp_path: Path) -> No
         catalog.build("digits")
     code = f"import registry\nregistry.connect({path!r}).dataset('digits').resolve('train[:10%]')"
     assert loaded_by(code) == {"sqlalchemy"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unneeded"),
+    [
+        (
+            ["list"],
+            {
+                "registry.catalog.backend",
+                "registry.splits",
+                "registry.api.dataset",
+                "registry.model.split",
+                "registry.model.standing",
+            },
+        ),
+        (["versions", "digits"], {"registry.catalog.backend", "registry.splits"}),
+        (["log"], {"registry.api.dataset", "registry.catalog.configs"}),
+        (["resolve", "digits", "train[:10%]"], {"registry.catalog.backend", "registry.splits.explanation"}),
+    ],
+)
+def test_a_look_up_loads_no_module_of_other_commands(tmp_path: Path, arguments: list[str], unneeded: set[str]) -> None:
+    path = str(tmp_path / "catalog.db")
+    with registry.connect(path) as catalog:
+        catalog.build("digits")
+    code = (
+        f"import contextlib, io, os, sys\nos.environ['REGISTRY_CATALOG'] = {path!r}\n"
+        "from registry.cli.main import run\nwith contextlib.redirect_stdout(io.StringIO()):\n"
+        f"    code = run({arguments!r})\nassert code == 0"
+    )
+    loaded = loaded_by(code, HEAVY | OF_OTHER_COMMANDS | unneeded)
+    assert loaded == {"sqlalchemy"}
 
 
 def test_work_that_does_not_ask_for_a_cluster_loads_no_ray(tmp_path: Path) -> None:
