@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 from registry.catalog.own_sqlite import sqlite3
 from registry.catalog.urls import describe_url
+from registry.catalog.values import unstorable
 from registry.catalog.web_urls import quote_catalog
 from registry.errors import (
     CatalogError,
@@ -165,7 +166,7 @@ def unknown_outcome(error: sa.exc.DBAPIError, url: sa.URL) -> CatalogUnavailable
 def translate(error: BaseException, url: sa.URL, *, is_read: bool = False) -> RegistryError:
     """The registry's error for an error of a database driver."""
     if isinstance(error, (UnicodeError, OverflowError)):
-        return UsageError("a value cannot be stored in a database: NUL, lone surrogate, or a number above 2**63")
+        return unstorable()
     if isinstance(error, sqlite3.Error):
         result = _translate_sqlite(error, describe_url(url), Path(url.database or ""))
     else:
@@ -296,8 +297,10 @@ def _translate_postgresql(error: BaseException, url: sa.URL, *, is_read: bool) -
 
     where, reason = describe_url(url), _reason(error)
     state: str | None = getattr(error, "sqlstate", None)
-    if state is None and isinstance(error, psycopg.DataError):  # e.g. NUL in a text, which psycopg does not send
-        return UsageError("a value cannot be stored in a database: NUL, lone surrogate, or a number above 2**63")
+    if state in (None, "22003") and isinstance(
+        error, psycopg.DataError
+    ):  # e.g. NUL in a text, which psycopg does not send
+        return unstorable()
     fault = connection_fault(error)
     if fault is not None:
         return _no_connection(fault, where, reason, url, state)

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from registry.errors import CatalogError, LogTamperedError, NotFoundError
+from registry.errors import CatalogError, LogTamperedError, NotFoundError, UsageError
 from registry.model import (
     Reference,
     Version,
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 Neighbours: TypeAlias = tuple[Version | None, Version | None]
 """The published version numbers right below and right above a number."""
+
+
+_MOST_TAGS: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,10 @@ class DatasetFilter:
     like: str | None = None
     owner: str | None = None
     state: VersionState | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.tags) > _MOST_TAGS:
+            raise UsageError(f"a list is chosen by at most {_MOST_TAGS} tags, not {len(self.tags)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,6 +227,11 @@ def damaged(subject: str) -> CatalogError:
     )
 
 
+def unstorable() -> UsageError:
+    """The error for a value that no database stores, or compares with its own."""
+    return UsageError("a value cannot be stored in a database: NUL, lone surrogate, or a number above 2**63")
+
+
 @contextmanager
 def stored_values() -> Iterator[None]:
     """Raise errors of parsers and values as damage of the catalog, while stored values are read.
@@ -232,4 +244,6 @@ def stored_values() -> Iterator[None]:
     except (CatalogError, LogTamperedError, NotFoundError):
         raise
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        if isinstance(error, OverflowError) and "to SQLite" in str(error):  # it is an argument
+            raise unstorable() from error
         raise damaged(f"a stored value cannot be read ({type(error).__name__}: {error!s:.200})") from error

@@ -274,15 +274,14 @@ class Gate:
         secret = self._config.metrics_token
         return secret is not None and hmac.compare_digest(header.encode(), f"Bearer {secret}".encode())
 
-    async def read_body(self, request: Request, most: int | None = None) -> bytes:
-        """The body of a call, which has at most ``most`` bytes, else those of the setting.
+    async def read_body(self, request: Request, most: int) -> bytes:
+        """The body of a call, which has at most ``most`` bytes.
 
         Raises:
             UsageError: it is too long (413), too slow (408), or ends too early (400).
             CatalogUnavailableError: the bodies of other requests fill the memory (503).
         """
         exchange, most_buffered = current_exchange(), 2 * self._config.body_bytes
-        most = most or self._config.body_bytes
         body = bytearray()
         length = request.headers.get("content-length", "0")
         if length.isdecimal() and int(length) > most:

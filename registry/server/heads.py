@@ -16,6 +16,10 @@ from registry.server.gate import HEADERS
 
 _HEAD_SECONDS: Final = 20
 _BAD_REQUEST: Final = 400
+_REASONS: Final = {
+    431: "the head of the request is too long",
+    501: "the body of a request must not have another Transfer-Encoding than chunked",
+}
 
 
 class HeadLimits(H11Protocol):
@@ -51,7 +55,7 @@ class HeadLimits(H11Protocol):
         """Answer a malformed request, with the status that h11 suggests."""
         status = getattr(sys.exception(), "error_status_hint", _BAD_REQUEST)
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            reason = "the head of the request is too long" if status != _BAD_REQUEST else "this is not an HTTP request"
+            reason = _REASONS.get(status, "this is not an HTTP request")
             problem = dump_error(UsageError(reason, details={"http_status": status}), request_id="")
             body = json.dumps(problem).encode()
             headers = [*HEADERS.items(), ("Content-Type", CONTENT_TYPE), ("Connection", "close")]

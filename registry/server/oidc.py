@@ -467,7 +467,7 @@ def sign_in_routes(tokens: IdTokens, gate: Gate) -> list[Route]:
     async def sign_in(request: Request) -> Response:
         if request.method != "POST":
             return Response(json.dumps(await tokens.in_thread(tokens.describe)), headers=_JSON)
-        body = await gate.read_body(request, most=_MOST_BODY)
+        body = await gate.read_body(request, _MOST_BODY)
         token = await tokens.in_thread(exchange, _values_of(body))
         return Response(json.dumps(codec(AccessToken).dump(token)), headers=_JSON)
 

@@ -62,6 +62,12 @@ if TYPE_CHECKING:
 _RELEASED: Final = frozenset({401, 403, 503})
 """Statuses of a call that may succeed when it is repeated, so that its key is free again."""
 
+_MOST_QUESTION: Final = 2**24
+"""Bytes of the body of a call that changes nothing: the digests of 250,000 files."""
+
+_BYTES_PER_VALUE: Final = 16
+"""The longest body may have one value in so many bytes: an empty list takes three bytes as JSON, and 64 in memory."""
+
 _BATCH_BYTES: Final = 2**18
 """Bytes of a file that are written together."""
 
@@ -299,16 +305,20 @@ def make_service_app(
         if not is_post and name in CALLS and not CALLS[name].is_get:
             raise _not_by_get(name)
         who = await run_in_threadpool(service.authenticate, request.headers.get("authorization", ""))
-        body = await gate.read_body(request) if is_post else None
+        if name in CALLS:  # before the body is read, which is long only for changes
+            service.guarded(who).require_role(CALLS[name])
+        is_write = name in CALLS and CALLS[name].policy.is_write
+        most = config.body_bytes if is_write else min(config.body_bytes, _MOST_QUESTION)
+        body = await gate.read_body(request, most) if is_post else None
         if name == "events":
             answered = await answer_events(
-                _arguments(request, body),
+                _arguments(request, body, most),
                 lambda values: run_in_threadpool(make_call, request, who, values),
                 watch,
                 partial(gate.waiting, who),
             )
         else:
-            answered = await run_in_threadpool(lambda: make_call(request, who, _arguments(request, body)))
+            answered = await run_in_threadpool(lambda: make_call(request, who, _arguments(request, body, most)))
         headers = {"Content-Type": "application/json" if answered.status == 200 else CONTENT_TYPE}
         if answered.was_replayed:
             headers["Idempotency-Replayed"] = "true"
@@ -391,11 +401,13 @@ def _background(
         yield Deliverer(lambda: service.catalog.webhooks, run_in_threadpool, watch.wait, gate.metrics, hosts).run
 
 
-def _arguments(request: Request, body: bytes | None) -> dict[str, Any]:
-    """The arguments in the body of a request, or in its query if it has none."""
+def _arguments(request: Request, body: bytes | None, most: int) -> dict[str, Any]:
+    """The arguments in the body of a request, which has at most ``most`` bytes, or in its query if it has none."""
     if body is None:
         call = CALLS.get(request.path_params["call"])
         return {} if call is None else call.of_query(request.query_params.multi_items())
+    if sum(map(body.count, (b",", b"[", b"{"))) > max(most // _BYTES_PER_VALUE, 1000):
+        raise UsageError("the body of the call has too many values", details={"http_status": 413})
     values = load_json(body or b"{}", "the body of the call")
     if not isinstance(values, dict):
         raise UsageError("the body of a call must be a JSON object with its arguments")

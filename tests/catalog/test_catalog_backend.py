@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from threading import Barrier
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from support.catalog_samples import logged, publish, sample
 
-from registry.catalog import CatalogBackend, EventFilter, Holder, PublishedShards, load_shards
+from registry.catalog import CatalogBackend, DatasetFilter, EventFilter, Holder, PublishedShards, load_shards
 from registry.errors import (
     AliasMovedError,
     ConflictError,
@@ -151,6 +152,30 @@ def test_promises_of_a_version_are_loaded_by_ranges_and_sent_whole(catalog: Cata
     sent = pickle.loads(pickle.dumps(promises.within(["train"])))  # noqa: S301 (made here)
     assert [sent.find(version.split("train").filename(index)) for index in (0, 599)] == [stored[0], stored[599]]
     assert sent.find(version.split("test").filename(0)) is None
+
+
+def test_a_number_that_is_too_large_is_not_damage_of_the_catalog(catalog: CatalogBackend) -> None:
+    publish(catalog, "mnist:1.0.0")
+    calls: list[Callable[[int], object]] = [
+        lambda number: catalog.log.page(EventFilter(), after=number),
+        lambda number: catalog.log.page(EventFilter(before=number)),
+        lambda number: catalog.access.refusals(before=number),
+        lambda number: catalog.shards.lengths_between(1, 0, number),
+        lambda number: catalog.shards.lengths_at(1, number, 512),
+    ]
+    for call in calls:
+        for number in (2**31, 2**63, 2**70):
+            with suppress(UsageError):
+                call(number)
+    with pytest.raises(UsageError, match="a value cannot be stored in a database"):
+        catalog.log.page(EventFilter(), after=2**63)
+
+
+def test_a_list_is_chosen_by_few_tags(catalog: CatalogBackend) -> None:
+    publish(catalog, "mnist:1.0.0")
+    assert catalog.datasets(DatasetFilter(tags=["a"] * 100)) == ()
+    with pytest.raises(UsageError, match="a list is chosen by at most 100 tags, not 101"):
+        catalog.datasets(DatasetFilter(tags=["a"] * 101))
 
 
 def test_a_limit_is_checked_alike_everywhere(catalog: CatalogBackend) -> None:

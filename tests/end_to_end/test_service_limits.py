@@ -307,6 +307,25 @@ def test_a_body_that_is_too_long_is_refused_before_and_while_it_comes(serve: Cal
     assert server.ask(body=b" {} ").status == 200
 
 
+@pytest.mark.parametrize("value", [b"[]", b"{}", b'{"a":1}', b"1.5"])
+def test_a_body_of_very_many_values_is_not_parsed(serve: Callable[..., LimitedServer], value: bytes) -> None:
+    """An empty list has three bytes as JSON, and 64 in memory."""
+    server = serve()
+    answer = server.ask(body=b'{"x": [' + b",".join([value] * (4 * 10**6 // len(value))) + b"]}")
+    assert problem(answer) == (413, "the body of the call has too many values")
+
+
+def test_the_body_of_a_change_is_read_only_for_those_who_may_make_it(serve: Callable[..., LimitedServer]) -> None:
+    server = serve()
+    reader = f"Authorization: Bearer {make_token(server.catalog, 'bob', Role.READER)}"
+    refused = server.ask(reader, "Content-Length: 100000000", path="/api/v1/publish")
+    assert problem(refused)[0] == 403
+    too_long = server.ask(reader, "Content-Length: 100000000", path="/api/v1/shards.find")
+    assert problem(too_long) == (413, "the body of a call must not exceed 16,777,216 bytes")
+    with server.send("Content-Length: 100000000", path="/api/v1/publish") as connection:  # an admin may make it
+        assert select.select([connection], [], [], 0.3)[0] == []
+
+
 def test_bodies_in_memory_are_limited_together(serve: Callable[..., LimitedServer]) -> None:
     server = serve(body_bytes=2**20)
     with ExitStack() as stack:
@@ -325,6 +344,9 @@ def test_bodies_in_memory_are_limited_together(serve: Callable[..., LimitedServe
 
 
 def test_a_request_with_two_ends_is_refused_and_ends_the_connection(serve: Callable[..., LimitedServer]) -> None:
+    for coding in ("identity", "chunked, chunked", "gzip, chunked"):
+        answer = serve().ask(f"Transfer-Encoding: {coding}, chunked", body=b"{}")
+        assert problem(answer)[0] == 501
     hidden = b"2\r\n{}\r\n0\r\n\r\nGET /health HTTP/1.1\r\nHost: test\r\n\r\n"
     with serve().send("Content-Length: 12", "Transfer-Encoding: chunked", body=hidden) as connection:
         content = b"".join(iter(lambda: connection.recv(2**16), b""))
