@@ -23,7 +23,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
@@ -186,25 +186,29 @@ def _memory(file: Path | None, num_bytes: int) -> mmap.mmap:
 class Seats:
     """Limits the number of concurrent requests, and refuses others."""
 
-    def __init__(self, number: int, reason: str) -> None:
-        """``reason`` is the message of a refusal."""
-        self._left = max(number, 1)
+    def __init__(self, number: int, reason: str, *, each: int | None = None) -> None:
+        """``each`` is the limit of one key, and ``reason`` the message of a refusal."""
+        self._number = max(number, 1)
+        self._each = max(number if each is None else each, 1)
         self._reason = reason
+        self._taken = Counter[str]()
 
     @contextmanager
-    def take(self) -> Iterator[None]:
+    def take(self, key: str = "") -> Iterator[None]:
         """Occupy a seat during the block.
 
         Raises:
-            CatalogUnavailableError: all seats are taken.
+            CatalogUnavailableError: all seats are taken, or all of this key.
         """
-        if not self._left:
+        if self._taken.total() >= self._number or self._taken[key] >= self._each:
             raise _busy(self._reason)
-        self._left -= 1
+        self._taken[key] += 1
         try:
             yield
         finally:
-            self._left += 1
+            self._taken[key] -= 1
+            if not self._taken[key]:
+                del self._taken[key]
 
 
 class Gate:
@@ -235,7 +239,11 @@ class Gate:
         # A quarter for those without a token, so that they block nobody else.
         self._strangers = Seats(config.in_flight // 4, "the service is busy with other requests without a token")
         self.files = Seats(config.in_flight // 2, "the service is busy with files of other publishers")
-        self._waiting = Counter[str]()
+        reason = "the service is busy with requests that wait for events"
+        self._waiting = Seats(_MOST_WAITING, reason, each=_MOST_WAITING // 5)
+        # Half for one token, so that it blocks nobody else, either.
+        reason = "the service is busy with other requests of this token"
+        self._bodies = Seats(config.in_flight, reason, each=config.in_flight // 2)
 
     def authenticate(self, authenticate: Callable[[str], AccessToken], header: str) -> AccessToken:
         """The token that the header ``Authorization`` has, by ``authenticate``; within the limits of rates.
@@ -304,21 +312,17 @@ class Gate:
         Raises:
             CatalogUnavailableError: too many do so.
         """
-        if self._waiting.total() >= _MOST_WAITING or self._waiting[who.id] >= _MOST_WAITING // 5:
-            raise _busy("the service is busy with requests that wait for events")
-        self._waiting[who.id] += 1
-        self.metrics.in_flight -= 1
-        try:
-            yield
-        finally:
-            self.metrics.in_flight += 1
-            self._waiting[who.id] -= 1
-            self._waiting += Counter()  # forgets those who no longer wait
+        with self._waiting.take(who.id):
+            self.metrics.in_flight -= 1
+            try:
+                yield
+            finally:
+                self.metrics.in_flight += 1
 
     def _awaited(self, exchange: Exchange) -> AbstractContextManager[None]:
         """What holds while a body is awaited."""
-        is_stranger = exchange.who is None or not exchange.who.created_by
-        return self._strangers.take() if is_stranger else nullcontext()
+        who = exchange.who
+        return self._strangers.take() if who is None or not who.created_by else self._bodies.take(who.id)
 
     def _release(self, exchange: Exchange) -> None:
         self._buffered -= exchange.buffered
@@ -421,7 +425,7 @@ class _Body:
 
         Raises:
             UsageError: the client is too slow, or ended the connection.
-            CatalogUnavailableError: too many who have no token are slow.
+            CatalogUnavailableError: too many who have no token are slow, or too many with this one.
         """
         if self.is_complete or self._exchange.status:
             return await self._receive()

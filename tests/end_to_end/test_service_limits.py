@@ -424,6 +424,17 @@ def test_slow_requests_without_a_token_leave_places_for_those_with_one(
         assert server.ask(body=b"{}").status == 200
 
 
+def test_slow_requests_with_one_token_leave_places_for_others(serve: Callable[..., LimitedServer]) -> None:
+    server = serve(in_flight=8)
+    other = f"Authorization: Bearer {make_token(server.catalog, 'bob', Role.READER)}"
+    with ExitStack() as slow:
+        opened = [slow.enter_context(server.send("Content-Length: 99", body=b"{")) for _ in range(8)]
+        answers = [problem(read_answer(each)) for each in opened if select.select([each], [], [], 3)[0]]
+        assert answers == [(503, "the service is busy with other requests of this token")] * 4
+        assert server.ask(other, body=b"{}").status == 200
+    assert [server.ask(body=b"{}").status for _ in range(5)] == [200] * 5  # the places are free again
+
+
 def test_wrong_addresses_and_methods_are_problems(serve: Callable[..., LimitedServer]) -> None:
     server = serve()
     assert problem(server.ask(path="/api/wrong", method="GET")) == (404, "there is nothing at this address")
