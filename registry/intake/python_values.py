@@ -316,6 +316,9 @@ class ValueConverter:
                 for value in values
             ]
         kinds = {kind_of(value) for value in set(map(type, values))} - {None}
+        if "[]" in path and "str" in kinds and kinds <= {"str", "int", "float"} and len(kinds) > 1:
+            values = _read_special(values, rows)
+            kinds = {kind_of(value) for value in set(map(type, values))} - {None}
         if not kinds:
             return self._arrow.nulls(len(values))
         kind = self._kind_of_all(kinds, values, rows, path, depth)
@@ -501,6 +504,18 @@ class ValueConverter:
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
         mask = self._arrow.array(np.array(is_null)) if any(is_null) else None
         return self._arrow.ListArray.from_arrays(self._arrow.array(offsets), values, mask=mask)
+
+
+def _read_special(values: Sequence[Any], rows: _Numbers) -> Sequence[Any]:
+    """Read the words for NaN and the infinities, which exports write into lists, beside numbers of the same row."""
+    has_number = {int(row) for row, value in zip(rows, values, strict=True) if not isinstance(value, str | None)}
+    return [
+        float(value) if isinstance(value, str) and value in _SPECIAL and int(row) in has_number else value
+        for row, value in zip(rows, values, strict=True)
+    ]
+
+
+_SPECIAL: Final = frozenset({"nan", "inf", "-inf"})
 
 
 def _json_text(value: Any) -> Any:

@@ -502,3 +502,15 @@ def test_without_pyarrow_the_extra_is_named(catalog: registry.Catalog, monkeypat
         catalog.add("prices.csv")
     assert caught.value.message == "adding data needs the package 'pyarrow', which is not installed"
     assert caught.value.hint == "Install it with: pip install 'shardbook[arrow]'"
+
+
+def test_exported_lists_with_nan_and_infinity_are_added_again(catalog: registry.Catalog, tmp_path: Path) -> None:
+    table = pa.table({"id": [1, 2, 3], "points": [[1.5, float("nan")], [float("nan")], [float("-inf"), 2.0]]})
+    catalog.add(table, "points")
+    catalog.dataset("points").export("jsonl", tmp_path / "points.jsonl")
+    with pytest.raises(SourceError, match=r"points\[\]"):  # without a request, a list of only "nan" is a list of texts
+        catalog.add(tmp_path / "points.jsonl", "again")
+    catalog.add(tmp_path / "points.jsonl", "again", features={"points": "float64[]"})
+    assert catalog.dataset("again").features == catalog.dataset("points").features
+    rows = [sorted(catalog.dataset(name).read("train"), key=lambda row: row["id"]) for name in ("points", "again")]
+    np.testing.assert_equal(rows[1], rows[0])

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -228,6 +229,24 @@ def test_a_list_that_does_not_end_is_a_bad_row(tmp_path: Path, block_bytes: int)
         [1],
         ["data.json:1: the file ends before its list does"],
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ([1.5, "nan"], [1.5, np.nan]),
+        ([[1, "inf"], ["-inf"]], [[1.0, np.inf], [-np.inf]]),
+        ([{"v": "nan"}, {"v": 2.0}], [{"v": np.nan}, {"v": 2.0}]),
+        (["nan", "inf"], ["nan", "inf"]),
+    ],
+)
+def test_the_words_for_nan_and_infinity_are_numbers_beside_numbers_of_a_list(
+    tmp_path: Path, value: Any, expected: Any
+) -> None:
+    source = open_files(open_json, tmp_path, {"data.json": lines_of({"a": value}, {"a": []}, {"a": value})})
+    values = [value for part in source.parts for rows in part.read() for value in rows.table.column("a").to_pylist()]
+    np.testing.assert_equal(values, [expected, [], expected])
+    assert bad_rows(tmp_path, lines_of({"a": [1.5, "NaN"]}))[1] == [f"data.json:1, column 'a[]': {ELEMENT_FAULT[1]}"]
 
 
 def test_nesting_of_any_depth_is_refused(tmp_path: Path) -> None:
