@@ -457,6 +457,7 @@ class _Entries:
         self.sort_keys = np.concatenate([part.block.sort_keys[part.start : part.stop] for part in parts])
         self.lengths = np.concatenate([part.block.lengths[part.start : part.stop] for part in parts])
         self._labels = [(part.block.labels, part.start) for part in parts]
+        self._has_labels = any(labels is not None for labels, _ in self._labels)
         self._firsts = np.cumsum([0, *(part.stop - part.start for part in parts)])
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths)])
         self._starts = ends[:-1]
@@ -469,7 +470,7 @@ class _Entries:
     @property
     def overhead_bytes(self) -> int:
         """Memory of one entry without its frame: of short frames, it is the larger part."""
-        return _overhead(has_labels=any(labels is not None for labels, _ in self._labels))
+        return _overhead(has_labels=self._has_labels)
 
     def frames(self, places: _Integers) -> Frames:
         """Copy the frames at ``places``, in that order."""
@@ -488,7 +489,7 @@ class _Entries:
 
     def labels(self, places: _Integers) -> list[str] | None:
         """The labels of the entries at ``places``; None if no entry has one."""
-        if all(labels is None for labels, _ in self._labels):
+        if not self._has_labels:
             return None
         parts = np.searchsorted(self._firsts, places, "right") - 1
         starts = np.array([start for _, start in self._labels])

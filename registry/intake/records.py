@@ -155,11 +155,12 @@ class Occurrences:
     ([0, 0, 1], [2, 0])
     """
 
-    def __init__(self) -> None:
+    def __init__(self, num_hashes: int = 0) -> None:
+        """``num_hashes`` is the expected number of distinct hashes, for which the table need not grow."""
         # A hash table with open addressing: a slot holds 0, or a hash and how often it was repeated. It is at most half
         # full. The system provides memory for the repetitions only where there are any.
-        self._slots = np.zeros(_LEAST_SLOTS, np.uint64)
-        self._repeated = np.zeros(_LEAST_SLOTS, np.uint32)
+        num_slots = max(_LEAST_SLOTS, 1 << (2 * num_hashes).bit_length())
+        self._slots, self._repeated = np.zeros(num_slots, np.uint64), np.zeros(num_slots, np.uint32)
         self._num_hashes = 0
 
     def count(self, hashes: Hashes) -> npt.NDArray[np.int64]:

@@ -171,7 +171,9 @@ def stage_source(
         else:
             with ExitStack() as stack:
                 engine = stack.enter_context(_choose_engine(processes, num_rows))
-                sorters = _Sorters(stack, staged.store, source, holdout, split_by, budget_bytes, plan.new_names)
+                sorters = _Sorters(
+                    stack, staged.store, source, holdout, split_by, budget_bytes, plan.new_names, num_rows
+                )
                 offsets = _Offsets() if rule.kind == "content" and set(rule.columns) != set(features) else None
                 if offsets is not None:
                     for encoded, _ in _encode(source, encoder, engine, None, None):
@@ -289,6 +291,7 @@ class _Sorters:
     split_by: str | None
     budget_bytes: int
     renamed: Mapping[str, str]
+    num_rows: int | None
     sorters: dict[str, ExternalSorter] = field(default_factory=dict)
     seen: dict[str, Occurrences] = field(default_factory=dict)
     marks: dict[str, list[Hashes]] = field(default_factory=dict)
@@ -413,7 +416,10 @@ class _Sorters:
 
     def _numbered(self, name: str, keyed: Keyed, offsets: _Offsets | None) -> SortKeys:
         """Return the sort keys of content keys. A record that occurred before gets a new key."""
-        seen, hashes = self.seen.setdefault(name, Occurrences()), first_words(keyed.sort_keys)
+        if name not in self.seen:
+            is_whole = self.split_by is None and self.holdout is None and len(self.source.splits) == 1
+            self.seen[name] = Occurrences((self.num_rows or 0) if is_whole else 0)
+        seen, hashes = self.seen[name], first_words(keyed.sort_keys)
         if keyed.contents is None or offsets is None:
             numbers = seen.count(hashes)
         else:

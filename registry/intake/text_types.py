@@ -280,11 +280,11 @@ def inexact_decimals(values: Any, kind: Any) -> Iterator[int]:
         is_long = compute.or_(
             compute.greater(compute.binary_length(values), _EXACT_LENGTH), compute.match_substring_regex(values, "[eE]")
         )
+        if not compute.any(is_long).as_py():
+            return
         is_long = compute.and_not(is_long, compute.match_substring_regex(values, _EXACT_EXPONENT))
     else:
         is_long = arrow.repeat(True, len(values))
-    if not compute.any(is_long).as_py():
-        return
     places = np.flatnonzero(is_long.to_numpy(zero_copy_only=False))
     texts = values if len(places) == len(values) else values.take(arrow.array(places))
     written = texts.cast(kind).cast(arrow.string())

@@ -204,8 +204,8 @@ def chunks_of(ends: Places, most: int) -> Iterator[tuple[int, int]]:
     """Divide rows into chunks of consecutive rows of about ``most`` units each; ``ends`` has where each row ends."""
     if not ends.size:
         return iter(())
-    cuts = np.searchsorted(ends, np.arange(most, int(ends[-1]), most), side="right")
-    return pairwise([0, *(cut for cut in np.unique(cuts).tolist() if 0 < cut < ends.size), ends.size])
+    cuts = ends.searchsorted(np.arange(most, int(ends[-1]), most), "right").tolist()
+    return pairwise(sorted({0, *cuts, ends.size}))
 
 
 def constant(numbers: Places) -> int | None:
