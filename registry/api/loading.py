@@ -21,7 +21,6 @@ from registry.argument_types import typed_arguments
 from registry.errors import CatalogNotFoundError, DatasetNotFoundError, UsageError, YankedVersionWarning, warn
 from registry.intake.options import takes_options
 from registry.model import whole_number
-from registry.splits import ReadInstruction
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,9 +34,10 @@ if TYPE_CHECKING:
     from registry.order import ReadConfig
     from registry.pins import Pin, PinFile
     from registry.reading import Batches, Reader, SupervisedReader
+    from registry.splits import ReadInstruction
 
 
-Expression: TypeAlias = str | ReadInstruction
+Expression: TypeAlias = "str | ReadInstruction"
 SplitArgument: TypeAlias = (
     "Expression | list[SplitArgument] | tuple[SplitArgument, ...] | dict[str, SplitArgument] | None"
 )

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from registry.catalog.events import append_event, check_clock
 from registry.catalog.queries import find_version_id
 from registry.catalog.rows import read_attachment
 from registry.catalog.selection import lock_reference
@@ -37,6 +36,7 @@ def add_attachments(
             raise VersionNotFoundError(
                 f"{version.reference} is not published", hint="Publish it, then attach files to it."
             )
+        from registry.catalog.events import append_event, check_clock
         from registry.catalog.removals import refuse_removed
 
         # From here on, no other transaction can attach to this dataset.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -19,7 +19,7 @@ from registry.cli.options import check_output, force_option, html_option, refere
 from registry.cli.output import Block, Column, Fields, Note, Output, Table, size
 from registry.cli.progress import show_progress
 from registry.envelope import fields_of
-from registry.errors import NotFoundError, UsageError
+from registry.errors import NotFoundError, RegistryError, UsageError
 from registry.model import Reference, VersionState, VersionStatus, counted
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="DatasetSummary | SearchHit")
 
 _SHOWN: Final = 20
+_MOST_STATISTICS: Final = 2**20
 _SORTED: Final[dict[str, dict[str, Column]]] = {
     "date": {"PUBLISHED (UTC)": lambda row: f"{row['published_at']:%Y-%m-%d %H:%M}"},
     "size": {"SIZE": lambda row: size(row["num_bytes"])},
@@ -192,11 +193,10 @@ def show(session: Session, reference: str, why: bool) -> None:
         folder, attachments = dataset.folder, dataset.attachments
         features = list(feature_lines(dataset.features))
         statistics = None
-        if attachments and folder.startswith("file:"):  # on other machines, reading them would take a request
-            from registry.cli.stats import brief_blocks, brief_values
-            from registry.pages.previews import near_statistics
-
-            statistics = near_statistics(dataset)
+        if folder.startswith("file:"):  # on other machines, reading them would take a request
+            with suppress(RegistryError, OSError):
+                if any(file.kind == "statistics" and file.num_bytes <= _MOST_STATISTICS for file in attachments):
+                    statistics = dataset.statistics
         protected, has_rule = dataset.protected, False
         if catalog is not None and protected is not None and session.at is None:
             configs = catalog.lifecycle.configs(dataset)
@@ -224,6 +224,8 @@ def show(session: Session, reference: str, why: bool) -> None:
     if attachments:
         value["attachments"] = [fields_of(file, "kind", "name", "num_bytes", "sha256") for file in attachments]
     if statistics is not None:
+        from registry.cli.stats import brief_blocks, brief_values
+
         value["statistics"] = brief_values(statistics)
     if why:
         value["why"] = why_values(reasons, considered)

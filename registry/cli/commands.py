@@ -28,6 +28,7 @@ from registry.model import Reference, rename_note
 if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
     from registry.api import Catalog, Dataset
     from registry.catalog import AliasChange, LocationChange
+    from registry.splits import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,6 +288,14 @@ def joint_exit_code(exit_codes: Iterable[int]) -> int:
     """The exit code of a command that continued after failures: 5 if a verification failed, else the highest."""
     codes = set(exit_codes)
     return VerificationError.exit_code if VerificationError.exit_code in codes else max(codes, default=0)
+
+
+def note_overlaps(out: Output, plan: Plan) -> None:
+    """Print a note if ``plan`` reads records more than once."""
+    if plan.overlaps:
+        from registry.splits import print_ranges
+
+        out.note(f"note: {plan.expression} reads some records more than once: {print_ranges(plan.overlaps)}")
 
 
 def documented(make: Callable[..., Any], name: str, **attributes: Any) -> Callable[[Callable[..., Any]], Any]:

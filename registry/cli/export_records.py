@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from registry.cli.commands import Session, session_command, version_values
+from registry.cli.commands import Session, note_overlaps, session_command, version_values
 from registry.cli.completion import complete_split
 from registry.cli.options import (
     Slicing,
@@ -23,7 +23,6 @@ from registry.cli.options import (
 )
 from registry.cli.output import Block, open_stdout, size
 from registry.cli.progress import show_progress
-from registry.cli.resolve import note_overlaps
 from registry.envelope import fields_of
 from registry.errors import UsageError
 

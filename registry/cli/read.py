@@ -11,7 +11,7 @@ from itertools import islice
 from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from registry.cli.commands import Session, session_command, version_values
+from registry.cli.commands import Session, note_overlaps, session_command, version_values
 from registry.cli.options import (
     RecordOptions,
     Slicing,
@@ -23,7 +23,6 @@ from registry.cli.options import (
 )
 from registry.cli.output import Block, JsonText
 from registry.cli.progress import progress_bar, show_progress
-from registry.cli.resolve import note_overlaps
 from registry.envelope import Records
 from registry.splits.plan import rule_values
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from registry.cli.browse import describe_considered, explained_refusal, why_values
-from registry.cli.commands import Session, session_command, version_values
+from registry.cli.commands import Session, note_overlaps, session_command, version_values
 from registry.cli.options import (
     Comparison,
     Slicing,
@@ -18,7 +18,7 @@ from registry.cli.options import (
     split_argument,
     splits_argument,
 )
-from registry.cli.output import Block, Column, Output, Table
+from registry.cli.output import Block, Column, Table
 from registry.cli.progress import show_progress
 from registry.envelope import fields_of
 from registry.errors import UsageError, VerificationError
@@ -315,9 +315,3 @@ def summarize(reference: Reference, plan: Plan) -> str:
     """One line: what a plan reads, and by which rule."""
     size = counted(plan.num_examples, "example")
     return f"{reference} {plan.expression}: {size}, {print_ranges(plan.ranges)} ({plan.rule})"
-
-
-def note_overlaps(out: Output, plan: Plan) -> None:
-    """Print a note if ``plan`` reads records more than once."""
-    if plan.overlaps:
-        out.note(f"note: {plan.expression} reads some records more than once: {print_ranges(plan.overlaps)}")

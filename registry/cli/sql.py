@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from registry.cli.commands import Session, session_command
+from registry.cli.commands import Session, note_overlaps, session_command
 from registry.cli.options import check_output
 from registry.cli.output import Block, Table, open_stdout
-from registry.cli.resolve import note_overlaps
 from registry.envelope import Records
 from registry.errors import UsageError, require_extra, spell
 

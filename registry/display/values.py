@@ -21,7 +21,6 @@ from registry.features import Audio, ClassLabel, Dataset, Feature, FeaturesDict,
 from registry.features.containers import columns_of
 from registry.features.feature import TEXT
 from registry.model import DatasetMetadata
-from registry.statistics.media import read_image_header, read_sound_header
 
 Convert: TypeAlias = Callable[[Any], Any]
 
@@ -208,6 +207,8 @@ def describe_file(data: bytes) -> str:
     'file, 8 B'
     """
     num_bytes = size(len(data))
+    from registry.statistics.media import read_image_header, read_sound_header
+
     if image := read_image_header(data):
         mode = "grey" if image.mode == "L" else image.mode
         return f"{image.width}x{image.height} px {mode} {image.format}, {num_bytes}"

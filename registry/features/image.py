@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from registry.engines import call_ahead, shared_threads
+from registry import engines
 from registry.errors import CorruptExampleError, FeatureError, RegistryError
 from registry.features.block_columns import ArrayColumn
 from registry.features.containers import Sequence
@@ -273,7 +273,7 @@ class Image(Leaf):
             if num_bytes < max(_UNIT_BYTES, _SMALL_FILE * len(starts)):
                 images = decode(range(len(starts)))
             else:
-                calls = call_ahead(shared_threads(os.getpid()), decode, units, most=len(units))
+                calls = engines.call_ahead(engines.shared_threads(os.getpid()), decode, units, most=len(units))
                 images = [image for _, some in calls for image in some]
         except RegistryError:
             return None

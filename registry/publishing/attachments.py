@@ -11,10 +11,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from registry.building.publication_folds import Documents
-from registry.catalog import CatalogBackend, VersionSize
 from registry.errors import (
     AlreadyStoredError,
     ConflictError,
@@ -27,9 +25,13 @@ from registry.errors import (
     UsageError,
 )
 from registry.model import ATTACHMENTS_FOLDER, Attachment, DatasetVersion, is_absolute, version_folder
-from registry.publishing.verify import ShardFault
 from registry.storage import Store, open_location
 from registry.storage.staged import owner_text
+
+if TYPE_CHECKING:  # a reader of attachments verifies nothing else
+    from registry.building.publication_folds import Documents
+    from registry.catalog import CatalogBackend, VersionSize
+    from registry.publishing.verify import ShardFault
 
 CLAIM_SUFFIX: Final = "~claim"
 """Ends the name of the claim to a file that no row names yet. No name of an attachment contains ``~``."""
@@ -169,6 +171,8 @@ def _open_folders(data: Store, locations: Iterable[str]) -> Iterator[Store]:
 
 def find_faults(data: Store, locations: Sequence[str], attachments: Iterable[Attachment]) -> Iterator[ShardFault]:
     """The fault of each attachment whose file is missing, or differs in the first of the folders that has it."""
+    from registry.publishing.verify import ShardFault
+
     for attachment in attachments:
         problem = f"{attachment.place}: no such file"
         for folder in _open_folders(data, locations):

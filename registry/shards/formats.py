@@ -18,7 +18,6 @@ import numpy as np
 
 from registry.errors import CorruptExampleError, PreparedFormatError, suggest
 from registry.features import FeaturesDict
-from registry.shards.array_record import ArrayRecordShard
 from registry.shards.blocks import Block, TableBlock
 from registry.shards.faults import check_promise, name_record
 from registry.shards.parquet import open_columns, open_examples
@@ -62,8 +61,14 @@ class CountedShard(ShardReader, Protocol):
         """Yield records ``first`` to ``first + count`` in blocks, in bounded memory. Raises the errors of ``read``."""
 
 
+def _open_array_record(file: ShardFile) -> CountedShard:
+    from registry.shards.array_record import ArrayRecordShard  # loads the engines, for its process of its own
+
+    return ArrayRecordShard(file)
+
+
 _OPENERS: Final[Mapping[str, Callable[[ShardFile], CountedShard]]] = {
-    "array_record": ArrayRecordShard,
+    "array_record": _open_array_record,
     "parquet": open_examples,
     "parquet_columns": open_columns,
 }

@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from registry.images import JPEG_SIGNATURE, read_jpeg_header
-from registry.statistics.numbers import Numbers
 
 _PNG: Final = struct.Struct(">8s8xIIBB")
 _PNG_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
@@ -102,6 +101,8 @@ class Media:
 
     def __init__(self, *, buffer: int, **names: Any) -> None:
         dtypes = {"file_sizes": np.int64, **names}
+        from registry.statistics.numbers import Numbers  # reading a header needs none
+
         self.numbers = {name: Numbers(dtype, buffer=buffer) for name, dtype in dtypes.items()}
         self.formats: Counter[str] = Counter()
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from registry.cli.browse import describe_diff
-from registry.cli.commands import Session, session_command, version_values
+from registry.cli.commands import Session, note_overlaps, session_command, version_values
 from registry.cli.options import (
     PIN_FILE,
     Slicing,
@@ -29,7 +29,6 @@ from registry.cli.options import (
 from registry.cli.output import Block, Note, size
 from registry.cli.pin.showing import count_bytes, open_pins, pin_values
 from registry.cli.progress import show_progress
-from registry.cli.resolve import note_overlaps
 from registry.errors import AlreadyStoredError, RegistryError, UsageError
 from registry.splits import counted, print_ranges
 from registry.splits.plan import range_values
