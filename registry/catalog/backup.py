@@ -86,20 +86,20 @@ def backup_rows(
     digest.update(first)
     yield first
     for table, batches in tables:
-        piece, count = table_line(table.name, table.columns.keys()), 0
+        lines, count = [table_line(table.name, table.columns.keys())], 0
         for batch in batches:
             count += len(batch)
             for row in batch:
                 line = row_line(tuple(row))
                 if len(line) > MAX_LINE_BYTES:
                     raise damaged(f"a row of {table.name} is longer than {MAX_LINE_BYTES:,} bytes")
-                piece += line
+                lines.append(line)  # to append to bytes would copy them for each row
+            piece, lines = b"".join(lines), []
             digest.update(piece)
             yield piece
-            piece = b""
             if advance is not None:
                 advance(len(batch))
-        digest.update(piece)
+        digest.update(piece := b"".join(lines))
         yield piece
         rows[table.name] = count
     yield end_line(

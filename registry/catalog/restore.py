@@ -266,8 +266,14 @@ def _insert(connection: sa.Connection, table: sa.Table, columns: Sequence[str], 
         from registry.catalog.postgres import copy_rows
 
         copy_rows(connection, table.name, columns, rows)
-    else:
-        connection.execute(sa.insert(table), [dict(zip(columns, row, strict=True)) for row in rows])
+    else:  # by the driver: SQLAlchemy's dictionaries of the values take as long as the insertion
+        values = ", ".join("?" * len(columns))
+        statement = f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ({values})"  # noqa: S608 (names of ours)
+        for place, name in enumerate(columns):
+            if (bind := table.columns[name].type.bind_processor(connection.dialect)) is not None:
+                for row in rows:
+                    row[place] = bind(row[place])
+        connection.exec_driver_sql(statement, list(map(tuple, rows)))
 
 
 def _advance_sequences(connection: sa.Connection, tables: Iterable[sa.Table]) -> None:

@@ -40,6 +40,8 @@ _METADATA_TEXTS = ("description", "homepage", "citation", "license", "config_des
 
 _OF_VERSION: Final = ("location", "metadata_json", "release_notes_json", "version_to_prepare")
 
+_CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
 _OF_SPLIT: Final = ("num_bytes", "filename_template", "filename_dataset", "filename_format")
 
 
@@ -56,7 +58,7 @@ def canonical_json(value: Any) -> str:
         UsageError: it contains NaN, infinity, or a value without a JSON form.
     """
     try:
-        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+        return _CANONICAL.encode(value)
     except (TypeError, ValueError) as error:
         raise UsageError(f"the metadata cannot be stored as JSON: {error}") from error
 

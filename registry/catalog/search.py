@@ -129,23 +129,19 @@ def explain_no_hits(connection: sa.Connection, text: str) -> str:
     return f"Nothing matches {', '.join(repr(word) for word in missing)}.{offer}"
 
 
-def refresh(connection: sa.Connection, config_id: int) -> None:
-    """Write the document of a config again, after one of its versions was published or changed its state.
+def refresh(connection: sa.Connection, *config_ids: int) -> None:
+    """Write the documents of configs again, after one of their versions was published or changed its state.
 
     It is part of the caller's transaction. On PostgreSQL, other transactions that refresh the same config wait until it
     ends, so each sees what the one before it wrote.
     """
-    connection.execute(
-        sa.select(builder_config.c.id).where(builder_config.c.id == config_id).with_for_update(key_share=True)
-    )
-    row = connection.execute(_shown().where(builder_config.c.id == config_id)).first()
-    of_config = search_document.c.config_id == config_id
-    if row is None:
-        connection.execute(sa.delete(search_document).where(of_config))
-        return
-    values = _document(row)
-    if connection.execute(sa.update(search_document).where(of_config).values(**values)).rowcount == 0:
-        connection.execute(sa.insert(search_document).values(config_id=config_id, **values))
+    is_chosen = builder_config.c.id.in_(config_ids)
+    lock = sa.select(builder_config.c.id).where(is_chosen).order_by(builder_config.c.id)
+    connection.execute(lock.with_for_update(key_share=True))
+    rows = connection.execute(_shown().where(is_chosen).order_by(builder_config.c.id)).all()
+    connection.execute(sa.delete(search_document).where(search_document.c.config_id.in_(config_ids)))
+    if rows:
+        connection.execute(sa.insert(search_document), [{"config_id": row.config_id, **_document(row)} for row in rows])
 
 
 def stale_documents(connection: sa.Connection) -> Iterator[tuple[int, str]]:
@@ -386,8 +382,8 @@ def rebuild_documents(connection: sa.Connection) -> int:
             _create_again(connection)
             connection.exec_driver_sql(rebuild)
     stale = sorted(config_id for config_id, _ in stale_documents(connection))
-    for config_id in stale:
-        refresh(connection, config_id)
+    for start in range(0, len(stale), _BLOCK):
+        refresh(connection, *stale[start : start + _BLOCK])
     return len(stale)
 
 

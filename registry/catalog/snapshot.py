@@ -120,6 +120,8 @@ _NAMED: Final = {protection: "scope", version_ledger: "builder_name"}
 
 _WHOLE: Final = (experiment,)
 
+_EVENT: Final = tuple(column.name for column in event.columns)
+
 _ACTORS: Final = frozenset({"published_by", "set_by", "added_by", "used_by", "protected_by", "actor"})
 """Columns that name people."""
 
@@ -354,12 +356,13 @@ class _PublicLog:
                 yield [public for row in batch for public in self._public_rows(row)]
 
     def _public_rows(self, row: Any) -> Iterator[tuple[Any, ...]]:
-        self._check_chain(row)
+        event_columns = dict(zip(_EVENT, row, strict=True))  # mappings of SQLAlchemy take several times as long
+        self._check_chain(row, event_columns)
         if not self._choice.covers(row.dataset):
             return
         for action, details in self._public(row, json.loads(row.details_json)):
             values = {
-                **row._mapping,
+                **event_columns,
                 "id": len(self._sources) + 1,
                 "action": action,
                 "actor": row.actor if self._with_actors else ANONYMOUS,
@@ -368,11 +371,11 @@ class _PublicLog:
             }
             self.head = values["hash"] = event_hash(values)
             self._sources.append(row.id)
-            yield tuple(values[column.name] for column in event.columns)
+            yield tuple(values.values())
 
-    def _check_chain(self, row: Any) -> None:
+    def _check_chain(self, row: Any, columns: Mapping[str, Any]) -> None:
         """The new chain must not hide that the catalog's own is broken."""
-        if (row.id - 1, row.previous_hash) != self._before or event_hash(row._mapping) != row.hash:
+        if (row.id - 1, row.previous_hash) != self._before or event_hash(columns) != row.hash:
             raise LogTamperedError(
                 f"event {row.id} of the catalog was changed, or does not follow event {self._before[0]}",
                 hint="See which events and rows other software changed: registry log verify",
@@ -387,8 +390,8 @@ class _PublicLog:
             return batches
         return ([self._public_row(table, row, people) for row in batch] for batch in batches)
 
-    def _public_row(self, table: sa.Table, row: Any, people: Mapping[str, str]) -> Sequence[Any]:
-        values = {**row._mapping, **people}
+    def _public_row(self, table: sa.Table, row: Any, people: dict[str, Any]) -> Sequence[Any]:
+        values = dict(zip(table.columns.keys(), row, strict=True)) | people
         if table is alias_event:
             values["message"] = _public_message(row.message)
         if table is protection:
