@@ -50,7 +50,9 @@ def to_plain(value: Any) -> Any:
     >>> to_plain({"at": datetime(2026, 11, 21, tzinfo=UTC), "url": "http://ann:PW@host", "sizes": (1, None)})
     {'at': '2026-11-21T00:00:00+00:00', 'url': 'http://***@host', 'sizes': [1, None]}
     """
-    if isinstance(value, Enum):
+    if (kind := type(value)) is str:  # most values are texts or numbers: abstract classes are slow to check
+        return mask(value)
+    if kind is not int and isinstance(value, Enum):
         return to_plain(value.value)
     if value is None or isinstance(value, (bool, int, float)):
         return value

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from registry.catalog import CatalogBackend, VersionSummary
 
 Address: TypeAlias = tuple[str, ...]
+Twins: TypeAlias = dict[Address, tuple[Page, str]]
 
 _NOT_MADE = "This page could not be created when the site was written: {}"
 
@@ -112,7 +113,7 @@ class SiteRenderer:
         catalog = open_snapshot(self.snapshot, self.data_dir)
         catalog.forget()
         view = replace(self.view, brief=self._brief(catalog, crawl.group)) if crawl.group else self.view
-        result, waiting, seen, twins = Crawled(), list(crawl.roots), set(crawl.roots), dict[Address, Page]()
+        result, waiting, seen, twins = Crawled(), list(crawl.roots), set(crawl.roots), dict[Address, tuple[Page, str]]()
         while waiting:
             path = waiting.pop()
             if crawl.done and (page_name(path) in crawl.done or "/".join(file_names(path)) in crawl.done):
@@ -127,7 +128,7 @@ class SiteRenderer:
                     result.links.add(target)
         return result
 
-    def _write(self, visit: Visit, crawl: Crawl, result: Crawled, twins: dict[Address, Page]) -> set[Address]:
+    def _write(self, visit: Visit, crawl: Crawl, result: Crawled, twins: Twins) -> set[Address]:
         path, targets = visit.path, set[Address]()
         name = "/".join(file_names(path))
         if path[:1] == ("static",):
@@ -150,7 +151,7 @@ class SiteRenderer:
                 _write_file(Path(self.folder, part), content)
         return targets
 
-    def _answer(self, visit: Visit, result: Crawled, twins: dict[Address, Page]) -> tuple[Any, str]:
+    def _answer(self, visit: Visit, result: Crawled, twins: Twins) -> tuple[Any, str]:
         """A page and its JSON, or media. A page that fails is words about it, so that links to it work.
 
         ``twins`` are pages that another address shows, too: that of the version of a dataset, and of its first split.
@@ -159,16 +160,19 @@ class SiteRenderer:
         try:
             if visit.site is not None and path in visit.site.brief:
                 page: Page | Media = older(visit, path)
+            elif path in twins:
+                return twins.pop(path)
             else:
-                page = twins.pop(path, None) or answer(visit)
+                page = answer(visit)
             if isinstance(page, Media):
                 return page, ""
-            if page.name == "dataset" and path != page.values["version_path"]:
-                twins[page.values["version_path"]] = page
-            elif page.name == "records" and path[-1] == "records":
-                twins[*path, page.values["split"]] = page
             page = _with_public_faults(page, path, result)
-            return page, json_of(page)
+            text = json_of(page)
+            if page.name == "dataset" and path != page.values["version_path"]:
+                twins[page.values["version_path"]] = page, text
+            elif page.name == "records" and path[-1] == "records":
+                twins[*path, page.values["split"]] = page, text
+            return page, text
         except RegistryError as error:
             result.problems.append(("/".join(path), error.message))
             if isinstance(error, NotFoundError):
@@ -277,8 +281,9 @@ class SnapshotCatalog(Catalog):
         return every[start:][:limit]
 
     def forget(self) -> None:
-        """Forget every answer, to bound memory."""
-        cast("_Remembered", self.backend).answers.clear()
+        """Forget every answer but the list of datasets, which every group needs, to bound memory."""
+        memory = cast("_Remembered", self.backend)
+        memory.answers = {key: answer for key, answer in memory.answers.items() if key[0] == "datasets"}
 
 
 @cache
