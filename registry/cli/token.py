@@ -107,6 +107,31 @@ def revoke(session: Session, token_id: str, dry_run: bool) -> None:
     )
 
 
+@session_command("refusals", group=token)
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="The number of refusals to show."
+)
+def refusals(session: Session, limit: int) -> None:
+    """List the calls that a service has refused to known tokens and to ID tokens, newest first.
+
+    Examples:
+        registry token refusals
+        registry token refusals --limit 1000 --format json
+    """
+    with session.connect() as catalog:
+        refused = catalog.backend.access.refusals(limit=limit)
+    columns: dict[str, Column] = {
+        "AT (UTC)": "at",
+        "WHO": "principal",
+        "TOKEN": lambda row: row["token"] or "",
+        "CALL": "call",
+        "DATASET": "dataset",
+        "REASON": lambda row: " ".join(row["reason"].split()),  # a line of it could look like another row
+    }
+    empty = "No call was refused."
+    session.out.present("token.refusals", [*map(fields_of, refused)], lambda rows: [Table(rows, columns, empty=empty)])
+
+
 def _state(row: dict[str, Any]) -> str:
     if row["revoked_at"] is not None:
         return f"revoked by {row['revoked_by']}"

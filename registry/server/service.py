@@ -66,7 +66,7 @@ _MOST_QUESTION: Final = 2**24
 """Bytes of the body of a call that changes nothing: the digests of 250,000 files."""
 
 _BYTES_PER_VALUE: Final = 16
-"""The longest body may have one value in so many bytes: an empty list takes three bytes as JSON, and 64 in memory."""
+"""A body may have one value for each 16 bytes of its limit: an empty list has three bytes as JSON, and 64 in memory."""
 
 _BATCH_BYTES: Final = 2**18
 """Bytes of a file that are written together."""

@@ -89,3 +89,19 @@ def test_in_python_the_text_is_not_in_the_repr(empty: Cli) -> None:
             catalog.tokens.create("ann", role="owner")
         with pytest.raises(WrongTypeError):
             catalog.tokens.create("ann", datasets="mnist")
+
+
+def test_refused_calls_are_listed(empty: Cli) -> None:
+    assert empty("token", "refusals").err == "No call was refused.\n"
+    with registry.connect() as catalog:
+        for number in range(3):
+            refusal = {"call": "lifecycle.yank", "dataset": "digits", "reason": f"reason {number}\n\x1b[31m"}
+            catalog.backend.access.note_refusal(token=None, principal="(ci)", **refusal)
+    head, *rows = empty("token", "refusals", "--limit", "2").out.splitlines()
+    assert head.split() == ["AT", "(UTC)", "WHO", "TOKEN", "CALL", "DATASET", "REASON"]
+    assert [re.sub(r" +", " ", row[16:]) for row in rows] == [
+        f" (ci) lifecycle.yank digits reason {number} \N{REPLACEMENT CHARACTER}[31m" for number in (2, 1)
+    ]
+    data = empty("token", "refusals", "--format", "json").json()["data"]
+    assert [row["reason"] for row in data] == [f"reason {number}\n\x1b[31m" for number in (2, 1, 0)]
+    assert empty("token", "refusals", "--limit", "0").code == 2
