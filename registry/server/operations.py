@@ -6,7 +6,13 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from registry.catalog.service.calls import CALLS
 from registry.errors import CatalogPermissionError, CatalogUnavailableError, NotFoundError, RegistryError, UsageError
@@ -14,12 +20,6 @@ from registry.model import AccessToken, Role
 from registry.server.following import EventWatch
 from registry.server.gate import Gate, current_exchange
 from registry.server.metrics import CONTENT_TYPE
-
-if TYPE_CHECKING:
-    from starlette.applications import Starlette
-    from starlette.requests import Request
-    from starlette.responses import Response
-    from starlette.routing import Route
 
 _JSON = {"Content-Type": "application/json"}
 _NOT_FOUND = 404
@@ -37,9 +37,6 @@ class _Service(Protocol):
 
 def operation_routes(service: _Service, gate: Gate) -> list[Route]:
     """``/health``: the process lives. ``/ready``: the catalog answers. ``/metrics``: its counts, for admins."""
-    from starlette.concurrency import run_in_threadpool
-    from starlette.responses import Response
-    from starlette.routing import Route
 
     async def health(_request: Request) -> Response:
         return Response(b'{"status": "alive"}', headers=_JSON)

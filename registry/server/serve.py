@@ -34,11 +34,12 @@ from registry.model import Role, new_secret
 from registry.server.browse import listen
 from registry.server.config import ServiceConfig
 from registry.server.data import open_served_data
-from registry.server.service import RouteMaker, Service, make_service_app
 
 if TYPE_CHECKING:
     import uvicorn
     from starlette.applications import Starlette
+
+    from registry.server.service import RouteMaker
 
 _STARTUP_FAILURE: Final = 3
 """The exit code of a worker that cannot start: uvicorn starts no other one."""
@@ -73,6 +74,7 @@ def serve(
         CatalogUnavailableError: no worker could start.
     """
     with require_extra("server", package="uvicorn", needed_for="registry serve"):
+        import starlette.applications  # noqa: F401 (the workers need it)
         from uvicorn.supervisors import Multiprocess
     if config.issuers:
         with require_extra("server", package="PyJWT[crypto]", needed_for="the setting issuers of registry serve"):
@@ -160,6 +162,8 @@ def is_public(host: str) -> bool:
 
 def _make_worker(config: ServiceConfig, url: str, folder: Path, more_routes: RouteMaker | None) -> Starlette:
     """The application of a worker, which ends if its supervisor was killed."""
+    from registry.server.service import Service, make_service_app
+
     parent = parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()

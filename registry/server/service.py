@@ -18,6 +18,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
 from registry.catalog import EventFilter
 from registry.catalog.kept_answers import check_key
 from registry.catalog.service.calls import CALLS
@@ -34,7 +42,6 @@ from registry.errors import (
     NotFoundError,
     RegistryError,
     UsageError,
-    require_extra,
 )
 from registry.masking import mask
 from registry.model import AccessToken, Role, digest_of
@@ -52,11 +59,6 @@ from registry.server.sessions import page_routes
 from registry.server.webhooks import Deliverer
 
 if TYPE_CHECKING:
-    from starlette.applications import Starlette
-    from starlette.requests import Request
-    from starlette.responses import Response
-    from starlette.routing import Route
-
     from registry.catalog.sql_catalog import SqlCatalog
 
 _RELEASED: Final = frozenset({401, 403, 503})
@@ -268,18 +270,7 @@ def make_service_app(
         config: the limits; None are the defaults.
         folder: where the workers of a service share their counts.
         more_routes: makes routes that go before the pages.
-
-    Raises:
-        MissingExtraError: Starlette is not installed (extra ``server``).
     """
-    with require_extra("server", package="starlette", needed_for="a service of a catalog"):
-        from starlette.applications import Starlette
-        from starlette.concurrency import run_in_threadpool
-        from starlette.exceptions import HTTPException
-        from starlette.middleware import Middleware
-        from starlette.responses import Response, StreamingResponse
-        from starlette.routing import Route
-
     from registry import __version__
 
     config = config or ServiceConfig()
@@ -365,7 +356,6 @@ def make_service_app(
 async def _receive_file(pieces: AsyncIterator[bytes], receiving: Receiving) -> DataAnswer:
     """Take a body. Threads only check and write what has arrived, so that slow clients hold none of them."""
     from anyio import CancelScope
-    from starlette.concurrency import run_in_threadpool
 
     arrived, answers = bytearray(), list[DataAnswer]()
 
@@ -394,8 +384,6 @@ def _background(
     service: Service, config: ServiceConfig, gate: Gate, watch: EventWatch
 ) -> Iterator[Callable[[], Coroutine[Any, Any, None]]]:
     """What a worker does beside answering."""
-    from starlette.concurrency import run_in_threadpool
-
     if config.webhook_key:
         hosts = config.webhook_hosts
         yield Deliverer(lambda: service.catalog.webhooks, run_in_threadpool, watch.wait, gate.metrics, hosts).run
@@ -416,8 +404,6 @@ def _arguments(request: Request, body: bytes | None, most: int) -> dict[str, Any
 
 def _cached(request: Request, body: bytes, headers: Mapping[str, str], *, is_final: bool = False) -> Response:
     """The answer to a GET, which a client may keep; it asks again whether it is still right, unless it is final."""
-    from starlette.responses import Response
-
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     headers = {**headers, "Cache-Control": _FOR_EVER if is_final else "no-cache", "Vary": "Authorization"}
     headers["ETag"] = f"W/{tag}"  # weak: the body may be compressed

@@ -26,8 +26,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 from urllib.parse import urlencode, urlsplit
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
 
 from registry.api import Catalog
 from registry.api.data_directory import ClientDataDirectory
@@ -43,11 +49,6 @@ from registry.server.config import ServiceConfig
 from registry.server.gate import current_exchange
 from registry.server.oidc import IdTokens
 from registry.server.rights import GuardedCatalog
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-    from starlette.responses import Response
-    from starlette.routing import Route
 
 _SECONDS: Final = 12 * 3600
 _WAY_SECONDS: Final = 600
@@ -141,8 +142,6 @@ class Sessions:
 
 def page_routes(service: _Service, config: ServiceConfig, id_tokens: IdTokens) -> list[Route]:
     """The pages, at every address that nothing else answers; and what signs people in and out."""
-    from starlette.routing import Route
-
     door = _Door(service, config, id_tokens)
     return [
         Route(f"/{SIGN_IN}/{{issuer}}/", door.sign_in_with, methods=["GET"]),
@@ -163,8 +162,6 @@ class _Door:
 
     def enter(self, request: Request) -> Entry | Response:
         """See ``respond_with_pages``."""
-        from starlette.exceptions import HTTPException
-
         path, is_form = address_of(request), request.method == "POST"
         first, url = path.partition("/")[0], self._url(request)
         if path.startswith("api/") or (is_form and path in _OPERATIONS):
@@ -201,8 +198,6 @@ class _Door:
 
     def _ask(self, request: Request, path: str, url: str) -> Response:
         """Lead to the page to sign in, and from there back; programs, which want JSON, get the error."""
-        from starlette.responses import RedirectResponse, Response
-
         if path.rpartition("/")[2] == "index.json":
             error = CatalogRefusedError("you are not signed in", hint="Open the page in a browser, and sign in.")
             headers = {"Content-Type": "application/json", **_REFUSED}
@@ -218,9 +213,6 @@ class _Door:
 
     async def sign_in(self, request: Request) -> Response:
         """Start a session for the token of a form, and lead to where its sender wanted to go."""
-        from starlette.concurrency import run_in_threadpool
-        from starlette.responses import Response
-
         form = await read_form(request, self._hosts(request))
         return form if isinstance(form, Response) else await run_in_threadpool(self._start, request, form)
 
@@ -235,8 +227,6 @@ class _Door:
 
     def _started(self, url: str, place: str, digest: str) -> Response:
         """A session for the token with this digest; ``place`` is where it begins, from here."""
-        from starlette.responses import RedirectResponse
-
         answer = RedirectResponse(place, 303)
         answer.set_cookie(value=self._sessions.start(digest), max_age=_SECONDS, **_cookie_of(url))
         return answer
@@ -254,14 +244,11 @@ class _Door:
         try:
             answer: Response = await self._id_tokens.in_thread(self._come_back if comes_back else self._lead, request)
         except CatalogUnavailableError as error:  # too many sign in
-            from starlette.concurrency import run_in_threadpool
-
             place = (SIGN_IN, request.path_params["issuer"])
             answer = await run_in_threadpool(self._refused, self._url(request), place, "", error)
         return answer
 
     def _lead(self, request: Request) -> Response:
-        from starlette.responses import RedirectResponse
 
         url, name, target = self._url(request), request.path_params["issuer"], request.query_params.get("next", "")
         try:
@@ -307,9 +294,6 @@ class _Door:
 
     async def sign_out(self, request: Request) -> Response:
         """Delete the cookie, and what the browser keeps; revoke a token that only this session has."""
-        from starlette.concurrency import run_in_threadpool
-        from starlette.responses import RedirectResponse, Response
-
         cookie = _cookie_of(self._url(request))
         seal = self._sessions.seal(request.cookies.get(cookie["key"], ""))
         form = await read_form(request, self._hosts(request), seal)
@@ -336,7 +320,6 @@ class _Door:
 
 
 def _response(page: Page, visit: Visit) -> Response:
-    from starlette.responses import Response
 
     body, status, headers = show(page, visit)
     headers |= _REFUSED if status == 401 else {"Retry-After": "1"} if status in (429, 503) else {}
