@@ -103,5 +103,6 @@ def test_refused_calls_are_listed(empty: Cli) -> None:
         f" (ci) lifecycle.yank digits reason {number} \N{REPLACEMENT CHARACTER}[31m" for number in (2, 1)
     ]
     data = empty("token", "refusals", "--format", "json").json()["data"]
-    assert [row["reason"] for row in data] == [f"reason {number}\n\N{REPLACEMENT CHARACTER}[31m" for number in (2, 1, 0)]
+    reasons = [f"reason {number}\n\N{REPLACEMENT CHARACTER}[31m" for number in (2, 1, 0)]
+    assert [row["reason"] for row in data] == reasons
     assert empty("token", "refusals", "--limit", "0").code == 2
