@@ -180,7 +180,7 @@ def _refuse_table(where: str, name: str, data: bytes, *, is_whole: bool) -> None
     values = {match[1]: match[2] for match in find_keys(data, _FIRST_OF_VALUE)}
     firsts, is_numbered = set(values.values()), all(map(bytes.isdigit, values))
     is_split = set(values) == {b"columns", b"index", b"data"}
-    if firsts not in ({b"{"}, {b"["}):
+    if firsts not in ({b"{"}, {b"["}) or (len(values) < 2 and b"[" in firsts):
         return
     if is_whole and not is_split:
         try:

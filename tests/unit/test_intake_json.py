@@ -469,7 +469,7 @@ def test_a_table_in_one_object_is_never_one_row_in_silence(tmp_path: Path, orien
         '{"point": {"x": 1, "y": 2}, "n": 3}',
         '{"point": {"x": 1, "y": 2}, "size": {"width": 1, "height": 2}}',
         '{"box": [1, 2, 3, 4], "center": [1, 2]}',
-        '{"words": ["a"]}',
+        '{"words": ["a", "b"]}',
         '{"a": {"x": 1}}',
     ],
 )
