@@ -59,7 +59,7 @@ class DigestPile:
         options = {"num_bytes": self._num_bytes, "most_in_memory": self._most, "first_byte": self._first_byte}
         return partial(DigestPile, **options, content=b"".join(self.parts())), ()
 
-    def add(self, digests: bytes | bytearray) -> None:
+    def add(self, digests: bytes | bytearray | memoryview) -> None:
         """Add concatenated digests.
 
         Raises:
@@ -73,13 +73,13 @@ class DigestPile:
             self._waiting += left[:room]
             left = left[room:]
 
-    def parts(self) -> Iterator[bytes]:
-        """The digests in the order of their runs, in parts of at most ``most_in_memory``."""
+    def parts(self) -> Iterator[bytes | memoryview]:
+        """The digests in the order of their runs, in parts of at most ``most_in_memory``; the last may be a view."""
         starts = [begin for begin, _ in self._runs]
         for begin, stop in pairwise([*starts, self._num_in_file]):
             yield self._read(begin, stop - begin)
         if self._waiting:
-            yield bytes(self._waiting)
+            yield memoryview(self._waiting)
 
     def release(self, *, most: int) -> None:
         """Write the digests that are in memory to the file if there are more than ``most``."""
@@ -162,7 +162,7 @@ class DigestPile:
 
     def close(self) -> None:
         """Drop the digests, and remove the file."""
-        self._waiting.clear()
+        self._waiting = bytearray()  # not cleared, because there may be views
         if self._file is not None:
             self._file.close()
 
@@ -176,7 +176,7 @@ class DigestPile:
         self.close()
 
 
-def divide_piles(piles: Sequence[DigestPile], *, most: int) -> Iterator[list[Iterator[bytes]]]:
+def divide_piles(piles: Sequence[DigestPile], *, most: int) -> Iterator[list[Iterator[bytes | memoryview]]]:
     """Divide the digests of all piles by their first bits: equal ones are in the same part.
 
     A part has at most ``most`` digests, or those that have the same 12 bits. Yields the digests of each pile in pieces,

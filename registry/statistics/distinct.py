@@ -20,6 +20,8 @@ _BITS: Final = 12
 _REST: Final = 64 - _BITS
 _LOG_2: Final = 0.6931471805599453  # its last bit may differ between machines
 
+_FACTORS: Final = np.uint64(0x9E3779B97F4A7C15) ** np.arange(1, 11, dtype=np.uint64)
+
 ERROR: Final = 0.01625
 """The relative standard error of an estimate: 1.04 / sqrt(4096)."""
 
@@ -35,6 +37,36 @@ def hash_numbers(values: npt.NDArray[Any]) -> Hashes:
     return hashes
 
 
+def equal_places(*hashes: Hashes) -> npt.NDArray[np.int32]:
+    """Return for each place of the arrays a place with equal hashes, which is the same for all that are equal.
+
+    Sorting would take five times as long.
+
+    >>> equal_places(np.array([7, 8, 7], np.uint64)).tolist()
+    [2, 1, 2]
+    """
+    result = left = np.arange(hashes[0].size, dtype=np.int32)
+    for factor in _FACTORS:
+        if not left.size:
+            return result
+        num_bits = left.size.bit_length() + 1
+        keys = hashes[0][left] * factor
+        keys >>= np.uint64(64 - num_bits)
+        cells, last = keys.view(np.int64), np.empty(2**num_bits, np.int32)
+        last[cells] = left
+        places = last[cells]
+        others = np.flatnonzero(places != left)
+        places, left = places[others], left[others]
+        result[left] = places
+        left = left[np.logical_or.reduce([column[places] != column[left] for column in hashes])]
+        result[left] = left
+    if left.size:  # hashes that have been chosen to collide
+        columns = np.stack([column[left] for column in hashes])
+        _, firsts, groups = np.unique(columns, axis=1, return_index=True, return_inverse=True)
+        result[left] = left[firsts[groups]]
+    return result
+
+
 class Registers:
     """The state of an estimate: the maximum number of trailing zeros, plus one, in each of 4,096 groups of hashes."""
 
@@ -43,27 +75,18 @@ class Registers:
 
     def add(self, hashes: Hashes) -> None:
         """Add the hashes of values."""
-        # The first hashes set most registers. Of later ones, few change a register, so growing parts skip most of them.
-        start, size = 0, hashes.size if self.ranks.any() else 2**_BITS
-        while start < hashes.size:
-            self._add_part(hashes[start : start + size])
-            start, size = start + size, 2 * size
+        # A hash raises a register only if it has at least as many trailing zeros as the lowest register.
+        lowest = min(8, int(self.ranks.min()))
+        if lowest:
+            hashes = hashes.compress(hashes.astype(np.uint8) & (2**lowest - 1) == 0)
+        bits = hashes | np.uint64(2**_REST)
+        bits &= ~bits + np.uint64(1)  # the lowest bit
+        groups = (hashes >> np.uint64(_REST)).view(np.int64)
+        np.maximum.at(self.ranks, groups, np.frexp(bits.astype(np.float64))[1].astype(np.uint8))
 
     def merge(self, later: Registers) -> None:
         """Add the values of another state."""
         np.maximum(self.ranks, later.ranks, out=self.ranks)
-
-    def _add_part(self, hashes: Hashes) -> None:
-        # A hash changes its register only if it has enough trailing zeros: at least as many as the lowest register.
-        # Such hashes are randomly distributed, for which compress takes a quarter of the time of indexing.
-        hashes = hashes.compress(hashes & np.uint64(2 ** int(self.ranks.min()) - 1) == 0)
-        groups = (hashes >> np.uint64(_REST)).view(np.int64)
-        masks = (np.uint64(1) << self.ranks.astype(np.uint64)) - np.uint64(1)
-        changed = np.flatnonzero(hashes & masks[groups] == 0)
-        bits = hashes[changed] | np.uint64(2**_REST)
-        lowest_bits = bits & (~bits + np.uint64(1))
-        ranks = np.frexp(lowest_bits.astype(np.float64))[1].astype(np.uint8)
-        np.maximum.at(self.ranks, groups[changed], ranks)
 
     def estimate(self) -> int:
         """The number of distinct values."""

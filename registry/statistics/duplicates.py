@@ -24,6 +24,7 @@ from registry.features.containers import FeaturesDict
 from registry.features.content import content_bytes
 from registry.features.digest_pile import DigestPile, divide_piles
 from registry.features.feature import RawFeature
+from registry.statistics.distinct import equal_places, hash_numbers
 from registry.statistics.values import Duplicates
 from registry.wire import BytesColumn, FlatBlock, NumberColumn, decode_example
 from registry.wire.gather import Octets, Places, as_rows, constant, cut_views, take, take_windows
@@ -56,6 +57,7 @@ _START: Final = np.array([[0x9E3779B97F4A7C15], [0x2545F4914F6CDD1D]], np.uint64
 _FACTORS: Final = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], np.uint64)
 
 _NONE: Final = np.empty(0, np.int64)
+_NO_ROWS: Final = np.empty((0, 2), np.uint64)
 
 _MASKS: Final = np.array([2 ** (8 * size) - 1 for size in range(_WORD + 1)], np.uint64)
 """Masks of the first bytes of a word."""
@@ -130,12 +132,12 @@ def _most_shared(shared: dict[str, int]) -> dict[str, int]:
     return {name: count for name, count in shared.items() if name in most}
 
 
-def _count_repeated(piles: Iterable[Iterable[bytes]]) -> tuple[Places, Places, Places]:
+def _count_repeated(piles: Iterable[Iterable[bytes | memoryview]]) -> tuple[Places, Places, Places]:
     """Find the digests that occur several times: a number for each, the split, and the occurrences in this split.
 
     Results are in the order of the numbers, then of the splits.
     """
-    rows: list[Words] = [np.empty((0, 2), np.uint64)]
+    rows: list[Words] = []
     weights: list[npt.NDArray[Any]] = []
     ends: list[int] = []
     for parts in piles:
@@ -149,27 +151,16 @@ def _count_repeated(piles: Iterable[Iterable[bytes]]) -> tuple[Places, Places, P
             rows.append(piece)
             weights.append(differ[: len(piece)])
         ends.append(sum(map(len, rows)))
-    # The place of each row replaces the last bits of its first word. Sorting numbers then finds the rows that may be
-    # equal, in the order of the splits.
-    place_bits = np.uint64(2 ** ends[-1].bit_length() - 1)
-    keys = np.concatenate([piece[:, 0] for piece in rows])
-    keys &= ~place_bits
-    keys |= np.arange(keys.size, dtype=np.uint64)
-    keys.sort()
-    differ = np.concatenate([[True], keys[1:] ^ keys[:-1] > place_bits, [True]])
-    again = np.flatnonzero(~(differ[1:] & differ[:-1]))
-    if not again.size:
+    groups = equal_places(*(rows[0] if len(rows) == 1 else np.concatenate([_NO_ROWS, *rows])).T)
+    others = np.flatnonzero(groups != np.arange(groups.size, dtype=np.int32))
+    if not others.size:
         return _NONE, _NONE, _NONE
-    places = (keys[again] & place_bits).astype(np.int64)
-    repeated = np.concatenate(rows).take(places, axis=0)
-    if (_differ(repeated)[:-1] & ~differ[again]).any():  # digests that begin alike
-        order = np.lexsort(repeated.T)
-        places, repeated = places[order], repeated[order]
-    differ = _differ(repeated)[:-1]
-    splits = np.searchsorted(ends, places, side="right")
-    starts = np.flatnonzero(differ | (np.diff(splits, prepend=-1) != 0))
-    counts = np.add.reduceat(np.concatenate(weights).take(places), starts, dtype=np.int64)
-    return differ.cumsum()[starts] - 1, splits[starts], counts
+    again = np.flatnonzero(np.bincount(groups)[groups] > 1)
+    pairs = groups[again] * len(ends) + np.searchsorted(ends, again, side="right")
+    counts = np.bincount(equal_places(hash_numbers(pairs)), np.concatenate(weights).take(again)).astype(np.int64)
+    used = np.flatnonzero(counts)
+    used = used[np.argsort(pairs[used])]
+    return pairs[used] // len(ends), pairs[used] % len(ends), counts[used]
 
 
 def _differ(rows: Words) -> npt.NDArray[np.bool_]:

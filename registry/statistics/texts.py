@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from registry.features.feature import LabelNames
-from registry.statistics.distinct import ERROR, Hashes, Registers, hash_numbers
+from registry.statistics.distinct import ERROR, Hashes, Registers, equal_places, hash_numbers
 from registry.statistics.duplicates import Words, hash_items
 from registry.statistics.numbers import MOST_DISTINCT, MOST_FREQUENT, Numbers, add_counts
 from registry.statistics.values import Classes, Distinct, Frequent, number_fields
@@ -68,13 +68,13 @@ class Texts:
         if self._registers is not None:
             self._registers.add(hashes)
             return
-        order = np.argsort(hashes)
-        ordered = hashes[order]
-        firsts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-        distinct = ordered[firsts]
+        counts = np.bincount(equal_places(hashes))
+        places = np.flatnonzero(counts)
+        places = places[np.argsort(hashes[places])]
+        distinct = hashes[places]
         is_new = ~np.isin(distinct, self._hashes, assume_unique=True)
-        new = order[firsts[is_new]]
-        self._count(distinct, np.diff(firsts, append=order.size), int(sizes[new].sum()) + _EXTRA_BYTES * new.size)
+        new = places[is_new]
+        self._count(distinct, counts[places], int(sizes[new].sum()) + _EXTRA_BYTES * new.size)
         if self._registers is None:
             texts = take_texts(data, starts[new], sizes[new]).tolist()
             self._texts.update(zip(distinct[is_new].tolist(), texts, strict=True))
