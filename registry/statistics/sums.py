@@ -1,6 +1,6 @@
 """Exact sums of numbers and of their squares: Python integers, the same for any order and division of the values.
 
-    integers -> limbs of 23 bits -> sums and products of limbs, which fit 63 bits -> one integer
+    integers -> limbs of 31 bits -> sums and products of limbs, which fit 63 bits -> one integer
     floats, and their exact squares -> limbs of 46 bits -> sums of limbs         -> one integer
 
 A float is an integer times a power of two, so a sum of floats is an integer in units of ``2**-SCALE``. Only the final
@@ -10,7 +10,7 @@ result is rounded: a mean does not depend on SIMD instructions, threads or the o
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,29 +18,54 @@ import numpy.typing as npt
 SCALE: Final = 1200
 """Sums of floats are in units of 2**-1200: the lowest bit of the smallest float is 2**-1074."""
 
-_WIDTH: Final = 23
+_WIDTH: Final = 31
 _FLOAT_WIDTH: Final = 46
+_HALF: Final = 26
 _CHUNK: Final = 2**15
-"""The sum of 2**15 limbs of 46 bits, or products of two limbs of 23 bits, has 61 bits."""
+"""The sum of 2**15 limbs of 46 bits has 61 bits. Products of limbs of 31 bits are added in halves of 32 bits."""
+
+_SMALL: Final = 2**23
+"""The sum of 2**15 squares of integers of at most this size has 61 bits."""
 
 _FAR: Final = 400
 """Squares of floats beyond 2**400 or below 2**-400 may not fit a float, so such values are scaled."""
 
 _MOST_REPEATED: Final = 2**18
 
+Magnitudes: TypeAlias = tuple[int | float, int | float]
+"""Bounds of the absolute values of numbers other than zero; (0, 0) if all are zero."""
 
-def exact_sums(values: npt.NDArray[Any]) -> tuple[int, int]:
+
+def magnitudes_of(values: npt.NDArray[Any], low: int | float, high: int | float) -> Magnitudes:
+    """Return the bounds of absolute values; for floats, the least one other than zero and the greatest one.
+
+    ``low`` and ``high`` are the minimum and maximum of the values, which are at least one.
+    """
+    greatest = max(-low, high)
+    if low > 0 or high < 0:
+        return min(abs(low), abs(high)), greatest
+    if values.dtype.kind != "f":
+        return min(1, greatest), greatest
+    bits = np.abs(values).view(f"u{values.itemsize}")
+    bits -= bits.dtype.type(1)  # in the order of the values, except that zero becomes the greatest
+    least = bits.min(keepdims=True) + bits.dtype.type(1)
+    return least.view(values.dtype).item(), greatest
+
+
+def exact_sums(values: npt.NDArray[Any], magnitudes: Magnitudes | None = None) -> tuple[int, int]:
     """Return the sum of ``values`` (finite float64, int64 or uint64) and the sum of their squares.
 
-    For floats, the units are 2**-SCALE and 2**(-2 * SCALE).
+    For floats, the units are 2**-SCALE and 2**(-2 * SCALE). ``magnitudes`` are those of more values, if they are known.
 
     >>> exact_sums(np.array([3, -4])), exact_sums(np.array([1e300, 1.0, -1e300]))[0] == 1 << SCALE
     ((-1, 25), True)
     """
     total = squares = 0
-    for start in range(0, values.size, _CHUNK):
-        chunk = values[start : start + _CHUNK]
-        sums = _sums_of_floats(chunk) if chunk.dtype.kind == "f" else _sums_of_integers(chunk)
+    if magnitudes is None:
+        magnitudes = magnitudes_of(values, values.min().item(), values.max().item()) if values.size else (0, 0)
+    sums_of = _sums_of_floats if values.dtype.kind == "f" else _sums_of_integers
+    for start in range(0, values.size if magnitudes[1] else 0, _CHUNK):
+        sums = sums_of(values[start : start + _CHUNK], *magnitudes)
         total, squares = total + sums[0], squares + sums[1]
     return total, squares
 
@@ -73,45 +98,51 @@ def deviation_of(total: int, squares: int, count: int, scale: int) -> float:
     return root / (count << scale + 128)
 
 
-def _sums_of_integers(values: npt.NDArray[Any]) -> tuple[int, int]:
+def _sums_of_integers(values: npt.NDArray[Any], _least: int | float, greatest: int | float) -> tuple[int, int]:
+    if greatest <= _SMALL:
+        return int(values.sum()), int((values * values).sum())
     limbs: list[npt.NDArray[np.int64]] = []
-    low, high = int(values.min()), int(values.max())
-    while low < -(2**_WIDTH) or high >= 2**_WIDTH:
+    bits = int(greatest).bit_length()
+    while bits > _WIDTH:
         limbs.append((values & values.dtype.type(2**_WIDTH - 1)).astype(np.int64, copy=False))
-        values, low, high = values >> values.dtype.type(_WIDTH), low >> _WIDTH, high >> _WIDTH
+        values, bits = values >> values.dtype.type(_WIDTH), bits - _WIDTH
     limbs.append(values.astype(np.int64, copy=False))
     total = squares = 0
     for place, limb in enumerate(limbs):
         total += int(limb.sum()) << place * _WIDTH
-        squares += int(np.dot(limb, limb)) << 2 * place * _WIDTH
-        for other in range(place):
-            squares += int(np.dot(limb, limbs[other])) << (place + other) * _WIDTH + 1
+        for other in range(place + 1):
+            products = limb * limbs[other]
+            halves = int((products & (2**32 - 1)).sum()), int((products >> 32).sum())
+            squares += halves[0] + (halves[1] << 32) << (place + other) * _WIDTH + (place > other)
     return total, squares
 
 
-def _sums_of_floats(values: npt.NDArray[np.float64]) -> tuple[int, int]:
-    sizes = np.abs(values)
-    largest = float(sizes.max(initial=0))
-    is_small = sizes < 2.0**-_FAR
-    if largest > 2.0**_FAR or sizes[is_small].any():
-        is_large = sizes > 2.0**_FAR
-        total, squares = _sums_of_floats(values[~(is_small | is_large)])
-        large, large_squares = _sums_of_floats(values[is_large] * 2.0 ** (-2 * _FAR))
-        small, small_squares = _sums_of_floats(values[is_small] * 2.0 ** (2 * _FAR))
+def _sums_of_floats(values: npt.NDArray[np.float64], least: float, greatest: float) -> tuple[int, int]:
+    """Return the sums of floats whose absolute values, except for zeros, are from ``least`` to ``greatest``."""
+    if greatest > 2.0**_FAR or least < 2.0**-_FAR:
+        sizes = np.abs(values)
+        is_large, is_small = sizes > 2.0**_FAR, sizes < 2.0**-_FAR
+        total, squares = exact_sums(values[~(is_small | is_large)])
+        large, large_squares = exact_sums(values[is_large] * 2.0 ** (-2 * _FAR))
+        small, small_squares = exact_sums(values[is_small] * 2.0 ** (2 * _FAR))
         total += (large << 2 * _FAR) + (small >> 2 * _FAR)
         return total, squares + (large_squares << 4 * _FAR) + (small_squares >> 4 * _FAR)
-    top, bits = math.frexp(largest)[1], values.view(np.int64)
-    total = _sum(values, top, SCALE)
-    if not int(np.bitwise_or.reduce(bits)) & (2**29 - 1):  # 24 bits, as float32 has: their squares are exact
-        return total, _sum(values * values, 2 * top, 2 * SCALE)
+    bits = values.view(np.int64)
+    fraction = int(np.bitwise_or.reduce(bits)) & (2**52 - 1) | 2**52
+    num_bits = 54 - (fraction & -fraction).bit_length()  # of the longest fraction: for float32, at most 24
+    top, last = math.frexp(greatest)[1], math.frexp(least)[1] - num_bits
+    total = _sum(values, top, last, SCALE)
+    if num_bits <= _HALF:  # the squares are exact
+        return total, _sum(values * values, 2 * top, 2 * last, 2 * SCALE)
     high = ((bits + 2**26) & -(2**27)).view(np.float64)  # 26 bits; the rest also has 26 bits
     low = values - high
-    squares = _sum(high * high, 2 * top, 2 * SCALE) + _sum(low * low, 2 * top - 52, 2 * SCALE)
-    return total, squares + 2 * _sum(high * low, 2 * top - 26, 2 * SCALE)
+    middle = last + num_bits - _HALF
+    squares = _sum(high * high, 2 * top, 2 * middle, 2 * SCALE) + _sum(low * low, 2 * top - 52, 2 * last, 2 * SCALE)
+    return total, squares + 2 * _sum(high * low, 2 * top - 26, middle + last, 2 * SCALE)
 
 
-def _sum(values: npt.NDArray[np.float64], top: int, scale: int) -> int:
-    """The sum of values of at most 2**top, in units of 2**-scale."""
+def _sum(values: npt.NDArray[np.float64], top: int, last: int, scale: int) -> int:
+    """Return the sum of values of at most 2**top, which are multiples of 2**last, in units of 2**-scale."""
     total = 0
     while True:
         top -= _FLOAT_WIDTH
@@ -121,7 +152,7 @@ def _sum(values: npt.NDArray[np.float64], top: int, scale: int) -> int:
         limbs = values + anchor
         whole = int(limbs.view(np.int64).sum()) - limbs.size * int(anchor.view(np.int64))
         total += ((whole + 2**63) % 2**64 - 2**63) << scale + top  # numpy adds modulo 2**64
-        limbs -= anchor
-        if (limbs == values).all():
+        if top <= last:
             return total
+        limbs -= anchor
         values = values - limbs
