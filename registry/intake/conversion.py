@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from registry.errors import FeatureError, suggest
 from registry.features import Audio, BBox, ClassLabel, Feature, FeaturesDict, Image, Leaf, Tensor
@@ -25,7 +24,7 @@ from registry.features.limits import show_outside
 from registry.images.pictures import read_picture
 from registry.intake.feature_text import as_optional, type_word
 from registry.intake.media_bytes import is_file_feature, picture_fault
-from registry.intake.text_types import parse_texts
+from registry.intake.text_types import Faults, parse_texts
 from registry.intake.value_types import (
     as_integers,
     count_type,
@@ -36,14 +35,11 @@ from registry.intake.value_types import (
     show_type,
     struct_of_map,
 )
-from registry.intake.values import in_halves, python_value, quote, show_value
+from registry.intake.values import as_mask, in_halves, python_value, quote, show_value
 from registry.shards.arrow_values import import_pyarrow, plain_array
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Faults = dict[int, str]
-"""Why a value does not fit, by its index."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +153,7 @@ def _find_outside(converted: Any, leaf: Tensor) -> Faults:
     outside = np.flatnonzero(leaf.outside(values))
     if not len(outside):
         return {}
-    places = np.flatnonzero(_as_mask(converted.is_valid()))
+    places = np.flatnonzero(as_mask(converted.is_valid()))
     return {int(places[row]): f"must be {leaf.limits}, found {show_outside(values[row])}" for row in outside.tolist()}
 
 
@@ -183,7 +179,7 @@ def _explain_null(target: _Target) -> str:
 def _convert_nullable(array: Any, target: _Target) -> tuple[Any, Faults]:
     """Convert values to lists of zero or one element; a null becomes an empty list."""
     arrow = import_pyarrow()
-    valid = _as_mask(array.is_valid())
+    valid = as_mask(array.is_valid())
     feature = target.feature.feature  # type: ignore[attr-defined]  # a Sequence, or a tensor of one unknown dimension
     inner = target.inside(feature, target.kind.value_type, is_element=True)
     values, problems = _convert(array.drop_null(), inner)
@@ -368,7 +364,7 @@ def _parse_labels(array: Any, label: ClassLabel) -> tuple[Any, Faults]:
     arrow = import_pyarrow()
     names = arrow.array(label.names or (), arrow.string())
     numbers = arrow.compute.index_in(array.cast(arrow.string()), value_set=names).cast(arrow.int64())
-    unknown = np.flatnonzero(_as_mask(arrow.compute.and_(array.is_valid(), numbers.is_null())))
+    unknown = np.flatnonzero(as_mask(arrow.compute.and_(array.is_valid(), numbers.is_null())))
     if not len(unknown):
         return numbers, {}
     texts = array.take(arrow.array(unknown)).cast(arrow.string())
@@ -382,7 +378,7 @@ def _parse_labels(array: Any, label: ClassLabel) -> tuple[Any, Faults]:
         int(unknown[index]): f"unknown label {quote(texts[index].as_py())}. {nearest.get(index) or ''}".rstrip(". ")
         for index in problems
     }
-    mask = _as_mask(numbers.is_valid())
+    mask = as_mask(numbers.is_valid())
     values = numbers.fill_null(0).to_numpy().copy()
     values[unknown] = parsed.fill_null(-1).to_numpy()
     mask[unknown] = True
@@ -442,7 +438,7 @@ def _convert_numbers(array: Any, found: Any, target: _Target) -> tuple[Any, Faul
     if types.is_integer(kind) and not types.is_float16(found):  # of float16, Arrow casts -inf to the lowest integer
         with suppress(arrow.ArrowInvalid):  # it checks the range, and that a float is whole
             return array.cast(kind), {}
-    valid = _as_mask(array.is_valid())
+    valid = as_mask(array.is_valid())
     values = array.fill_null(0).to_numpy(zero_copy_only=False)
     dtype = np.dtype(kind.to_pandas_dtype())
     if types.is_boolean(kind):
@@ -545,9 +541,4 @@ def _is_number(kind: Any) -> bool:
 
 def places_of(mask: Any) -> list[int]:
     """Return the indices at which an Arrow array of booleans is true. A null counts as false."""
-    return np.flatnonzero(_as_mask(mask)).tolist()
-
-
-def _as_mask(mask: Any) -> npt.NDArray[np.bool_]:
-    result: npt.NDArray[np.bool_] = mask.fill_null(fill_value=False).to_numpy(zero_copy_only=False).copy()
-    return result
+    return np.flatnonzero(as_mask(mask)).tolist()

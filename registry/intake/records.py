@@ -169,8 +169,12 @@ class Occurrences:
         ordered = np.sort(hashes)
         if not (ordered[1:] == ordered[:-1]).any():  # almost always: sorting with an inverse takes longer
             return self._count(hashes, 0)
-        unique, inverse, counts = np.unique(hashes, return_inverse=True, return_counts=True)
-        return self._count(unique, counts - 1)[inverse] + _ranks(inverse, len(unique))
+        order = np.argsort(hashes, kind="stable")
+        starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+        sizes = np.diff(starts, append=len(hashes))
+        counts = np.empty(len(hashes), np.int64)
+        counts[order] = np.arange(len(hashes)) + np.repeat(self._count(ordered[starts], sizes - 1) - starts, sizes)
+        return counts
 
     def _count(self, hashes: Hashes, repeated: int | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the number of earlier occurrences of distinct hashes, and count them and their repetitions."""
@@ -214,19 +218,6 @@ class Occurrences:
 
 _LEAST_SLOTS: Final = 2**14
 MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)  # An odd number with many bits: 2**64 divided by the golden ratio.
-
-
-def _ranks(groups: npt.NDArray[np.intp], num_groups: int) -> npt.NDArray[np.int64]:
-    """Return the number of earlier items of the same group for each item."""
-    if num_groups == len(groups):
-        return np.zeros(len(groups), np.int64)
-    order = np.argsort(groups, kind="stable")
-    sorted_groups = groups[order]
-    starts = np.r_[0, np.flatnonzero(sorted_groups[1:] != sorted_groups[:-1]) + 1]
-    ranks = np.empty(len(groups), np.int64)
-    sizes = np.diff(np.r_[starts, len(groups)])
-    ranks[order] = np.arange(len(groups)) - np.repeat(starts, sizes)
-    return ranks
 
 
 def first_words(hashes: SortKeys) -> Hashes:

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.intake.value_types import name_type, place_of_valid
-from registry.intake.values import Place, first_of, in_halves, python_value, quote, show_place
+from registry.intake.values import Place, as_mask, first_of, in_halves, python_value, quote, show_place
 from registry.shards.arrow_values import import_pyarrow
 
 Faults: TypeAlias = dict[int, str]
@@ -108,7 +108,7 @@ class TextTypes:
         if texts.null_count == len(texts) or not any(self._is_open(form, place_of(0)) for form in forms):
             return
         if texts.null_count:
-            valid = np.flatnonzero(_as_mask(texts.is_valid()))
+            valid = np.flatnonzero(as_mask(texts.is_valid()))
             texts, place_of = texts.drop_null(), partial(place_of_valid, valid, place_of)
         block = _Block(texts, place_of)
         self.first = min(self.first or block.start, block.start)
@@ -214,7 +214,7 @@ class TextTypes:
         """Test integers, some of which do not fit into int64."""
         compute = import_pyarrow().compute
         is_long = compute.greater_equal(compute.binary_length(block.texts), _INT64_DIGITS)
-        for index in np.flatnonzero(_as_mask(is_long)).tolist():
+        for index in np.flatnonzero(as_mask(is_long)).tolist():
             number = int(block.texts[index].as_py()[:_MOST_DIGITS])  # Python refuses to parse thousands of digits
             if not -(2**63) <= number < 2**63:
                 self._miss("int64", block, index)
@@ -367,7 +367,7 @@ def _parse_integers(texts: Any, kind: Any, is_requested: bool) -> tuple[Any, Fau
         pass
     bad = _misses(texts, _INTEGERS[is_requested])
     if not is_requested:
-        bad |= _as_mask(arrow.compute.equal(texts, "-0"))
+        bad |= as_mask(arrow.compute.equal(texts, "-0"))
     bounds = np.iinfo(kind.to_pandas_dtype())
     # Only texts of the right form are parsed, one by one: some of them are faults, or have a sign or leading zeros.
     parsed: list[int | None] = []
@@ -390,7 +390,7 @@ def _parse_floats(texts: Any, kind: Any, is_requested: bool, is_exact: bool) -> 
     bad = _misses(texts, _FLOATS[is_requested])
     good = _blank(texts, bad)
     if is_exact and good.null_count < len(good):
-        valid = np.flatnonzero(_as_mask(good.is_valid()))
+        valid = np.flatnonzero(as_mask(good.is_valid()))
         bad[valid[list(inexact_decimals(good.drop_null(), kind))]] = True
         good = _blank(texts, bad)
     numbers = good.cast(arrow.float64()).to_numpy(zero_copy_only=False)
@@ -399,15 +399,15 @@ def _parse_floats(texts: Any, kind: Any, is_requested: bool, is_exact: bool) -> 
     is_large = np.isinf(narrow)
     if is_large.any():  # a number that is out of range, unless the text says infinity
         bad |= is_large & _misses(texts, _INFINITE)
-    return _finish(texts, bad, arrow.array(narrow, kind, mask=_as_mask(good.is_null())), kind)
+    return _finish(texts, bad, arrow.array(narrow, kind, mask=as_mask(good.is_null())), kind)
 
 
 def _parse_booleans(texts: Any, is_requested: bool) -> tuple[Any, Faults]:
     arrow = import_pyarrow()
     compute = arrow.compute
-    is_true = _as_mask(compute.is_in(texts, value_set=arrow.array(_TRUE[is_requested])))
-    is_false = _as_mask(compute.is_in(texts, value_set=arrow.array(_FALSE[is_requested])))
-    bad = _as_mask(texts.is_valid()) & ~is_true & ~is_false
+    is_true = as_mask(compute.is_in(texts, value_set=arrow.array(_TRUE[is_requested])))
+    is_false = as_mask(compute.is_in(texts, value_set=arrow.array(_FALSE[is_requested])))
+    bad = as_mask(texts.is_valid()) & ~is_true & ~is_false
     return _finish(texts, bad, arrow.array(is_true, mask=~(is_true | is_false)), arrow.bool_())
 
 
@@ -420,7 +420,7 @@ def _parse_timestamps(texts: Any, kind: Any) -> tuple[Any, Faults]:
     try:
         return texts.cast(kind), {}
     except arrow.ArrowInvalid:
-        is_count = _as_mask(texts.is_valid()) & ~_misses(texts, _COUNT)
+        is_count = as_mask(texts.is_valid()) & ~_misses(texts, _COUNT)
     if not is_count.any():
         return _parse_times(texts, kind)
     times, faults = _parse_times(_blank(texts, is_count), kind)
@@ -469,8 +469,3 @@ def _blank(texts: Any, bad: npt.NDArray[np.bool_]) -> Any:
     """Replace the texts at ``bad`` by null."""
     arrow = import_pyarrow()
     return texts if not bad.any() else arrow.compute.if_else(arrow.array(bad), None, texts)
-
-
-def _as_mask(mask: Any) -> npt.NDArray[np.bool_]:
-    result: npt.NDArray[np.bool_] = mask.fill_null(fill_value=False).to_numpy(zero_copy_only=False).copy()
-    return result

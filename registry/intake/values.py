@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
 from registry.errors import RegistryError, SourceError
 from registry.escaping import printable
 from registry.shards.arrow_values import import_pyarrow, plain_array
@@ -160,3 +163,9 @@ def column_array(table: Any, name: str) -> Any:
     array = plain_array(column.combine_chunks() if column.num_chunks != 1 else column.chunk(0))
     arrow = import_pyarrow()
     return arrow.compute.run_end_decode(array) if arrow.types.is_run_end_encoded(array.type) else array
+
+
+def as_mask(mask: Any) -> npt.NDArray[np.bool_]:
+    """Convert an Arrow array of booleans to a new array. A null counts as false."""
+    result: npt.NDArray[np.bool_] = mask.fill_null(fill_value=False).to_numpy(zero_copy_only=False).copy()
+    return result
