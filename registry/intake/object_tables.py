@@ -481,9 +481,14 @@ class TableFile:
         self._file = tempfile.TemporaryFile(prefix="registry-")  # noqa: SIM115
         weakref.finalize(self, self._file.close)
 
+    @property
+    def num_bytes(self) -> int:
+        """The size of the file."""
+        return self._file.seek(0, 2)
+
     def write(self, table: Any) -> int:
         """Append a table and return its place. Raises OSError if the disk is full."""
-        place = self._file.seek(0, 2)
+        place = self.num_bytes
         with import_pyarrow().ipc.new_stream(self._file, table.schema) as writer:
             writer.write(table)
         return place

@@ -365,22 +365,20 @@ class _KeptRows:
     def __init__(self) -> None:
         self._file: TableFile | None = None
         self._rows: dict[int, list[tuple[int, Rows]]] = {}
-        self._num_bytes = 0
 
     def add(self, number: int, rows: Rows) -> bool:
         """Keep the next rows of part ``number``.
 
         Returns False if the space is used up; all parts then have to be read again.
         """
-        self._num_bytes += rows.table.nbytes
-        if self._num_bytes > KEPT_BYTES:
-            return False
         try:
             if self._file is None:
                 check_free_space(tempfile.gettempdir(), KEPT_BYTES, "the rows of text")
                 self._file = TableFile()
             place = self._file.write(rows.table)
         except OSError:
+            return False
+        if self._file.num_bytes > KEPT_BYTES:
             return False
         lines = rows.lines if isinstance(rows.lines, range) else array("q", rows.lines)
         self._rows.setdefault(number, []).append((place, replace(rows, table=None, lines=lines)))
