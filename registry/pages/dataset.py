@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -17,8 +18,8 @@ from registry.features import Dataset as Nested
 from registry.features import Feature, FeaturesDict
 from registry.features import Sequence as ListOf
 from registry.features.containers import columns_of
-from registry.masking import MASK
-from registry.model import Reference, Version
+from registry.masking import MASK, mask
+from registry.model import Producer, Reference, Version
 from registry.pages.log import public_actor
 from registry.pages.page import Page, Visit, version_path
 from registry.pages.previews import first_split, near_statistics, preview
@@ -48,6 +49,7 @@ def overview(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
         **fields_of(metadata, "description", "config_description", "config_tags", "homepage", "license", "citation"),
         **fields_of(facts, "published_at", "published_by", "file_format", "slicing", "experiments"),
         "content_digest": f"sha256:{facts.content_digest}",
+        "origin": _origin(visit, reference),
         "num_examples": facts.num_examples,
         "splits": [fields_of(split, "name", "num_examples", "num_shards", "num_bytes") for split in facts.splits],
         "features": feature_rows(dataset),
@@ -61,6 +63,15 @@ def overview(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
         "croissant": None if visit.is_live else _croissant(visit, dataset),  # for those who search the web
     }
     return Page(name="dataset", title=str(reference), values=values)
+
+
+def _origin(visit: Visit, reference: Reference) -> str:
+    """The producer of a version, without its place for those who may not see places; empty if it is not recorded."""
+    producers = dict(visit.catalog.backend.producers(reference.name, reference.config))
+    producer = producers.get(reference, Producer())
+    if producer.action == "add" and not visit.shows_places:
+        return f"added data ({producer.kind})" if producer.kind else "added data"
+    return mask(str(producer if visit.shows_places else replace(producer, place=None))) if producer.action else ""
 
 
 def version_values(dataset: Dataset) -> dict[str, Any]:

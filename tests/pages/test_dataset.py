@@ -189,3 +189,24 @@ def test_code_opens_the_catalog_that_is_shown(
 def commands() -> dict[str, str]:
     """The environment, with the commands of this installation on its PATH."""
     return {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+
+
+def test_a_version_says_where_it_comes_from_without_paths_for_others(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("a\n1\n")
+    with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
+        catalog.build(Few)
+        catalog.add(tmp_path / "rows.csv", name="table")
+        with registry.connect(tmp_path / "other.db", create=True) as other:
+            catalog.copy("few", other)
+
+            def origins(name: str, at: registry.Catalog, *, is_live: bool) -> Any:
+                page = answer(Visit(catalog=at, path=("datasets", name, "1.0.0"), is_live=is_live))
+                assert isinstance(page, Page)
+                html, _ = render(page, Visit(catalog=at, path=("datasets", name, "1.0.0"), is_live=is_live))
+                assert page.values["origin"] in html
+                return page.values["origin"]
+
+            assert origins("few", catalog, is_live=True) == "a builder"
+            assert origins("table", catalog, is_live=True) == f"{tmp_path}/rows.csv (csv)"
+            assert origins("table", catalog, is_live=False) == "added data (csv)"
+            assert origins("few", other, is_live=True) == "a copy from another catalog"
