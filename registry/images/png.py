@@ -10,7 +10,7 @@ Source: the PNG specification, third edition.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from struct import Struct
@@ -118,8 +118,11 @@ def inflate_rows(data: bytes, size: int, *, as_libpng: bool = False) -> bytes:
     return raw[:size]
 
 
-def encode_png(array: npt.NDArray[Any]) -> bytes:
-    """Encode an array of shape (height, width, 1..4), uint8 or uint16, as PNG; the same bytes on every machine."""
+def encode_png(array: npt.NDArray[Any], *, compress: Callable[[bytes], bytes] = compress) -> bytes:
+    """Encode an array of shape (height, width, 1..4), uint8 or uint16, as PNG; the same bytes on every machine.
+
+    ``zlib.compress`` is faster, for pictures that are only shown: its bytes depend on the version of zlib.
+    """
     height, width, channels = array.shape
     depth = array.dtype.itemsize
     header = b"".join(

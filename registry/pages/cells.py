@@ -22,10 +22,9 @@ from registry.escaping import without_steering
 from registry.features import Audio, BBox, ClassLabel, FeaturesDict, Image, LabeledImage, NestedExamples, Tensor, Text
 from registry.features.containers import Column, columns_of
 from registry.features.feature import TEXT
-from registry.images import encode_png
 from registry.order import ReadConfig
 from registry.pages.page import version_path
-from registry.pages.previews import data_url
+from registry.pages.previews import data_url, shown_png
 from registry.reading import Reader
 from registry.statistics.media import read_image_header
 
@@ -230,7 +229,7 @@ class Cells:
 def _icon(leaf: Any, content: bytes) -> bytes | None:
     """A picture of a small image with every pixel, as PNG."""
     pixels = shrink(leaf, content, _ICON_SIDE)
-    return None if pixels is None else encode_png(pixels)
+    return None if pixels is None else shown_png(pixels)
 
 
 def _item(kind: str, text: str, folder: tuple[str, ...], ending: str) -> dict[str, Any]:

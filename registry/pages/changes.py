@@ -23,12 +23,11 @@ from registry.errors import NotFoundError, RegistryError
 from registry.features import ClassLabel, Text
 from registry.features.containers import Column, columns_of
 from registry.features.content import content_path
-from registry.images import encode_png
 from registry.model import Reference, Version
 from registry.pages.cells import STORED_ORDER, leaf_values
 from registry.pages.dataset import version_values
 from registry.pages.page import Page, Visit, version_path
-from registry.pages.previews import Remembered, data_url, near_statistics
+from registry.pages.previews import Remembered, data_url, near_statistics, shown_png
 from registry.pages.rendering import render_alone
 from registry.publishing import ChangeLevel, VersionDiff
 from registry.statistics import FeatureStatistics, Histogram, Moment, NumberStatistics, distribution, measured
@@ -136,7 +135,7 @@ class _Pictures:
         """The URL of a picture, or None for None and if no room is left."""
         if picture is None or self._room <= 0:
             return None
-        url = data_url(encode_png(picture))
+        url = data_url(shown_png(picture))
         self._room -= len(url)
         return url if self._room > 0 else None
 

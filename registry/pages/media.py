@@ -14,9 +14,9 @@ from registry.api import Dataset
 from registry.display import as_rgb, shrink
 from registry.errors import NotFoundError
 from registry.features import Audio, Image, LabeledImage
-from registry.images import encode_png
 from registry.pages.cells import MOST_PIXELS, STORED_ORDER, find_feature, leaf_values, media_type
 from registry.pages.page import Media, Visit
+from registry.pages.previews import shown_png
 from registry.reading import ReadableVersion, Reader
 from registry.statistics.media import read_image_header
 
@@ -61,7 +61,7 @@ def _small(leaf: Any, value: Any) -> bytes | None:
         return _mask(leaf, value)
     if isinstance(leaf, Image):
         pixels = shrink(leaf, value, _SIDE)
-        return None if pixels is None else encode_png(pixels)
+        return None if pixels is None else shown_png(pixels)
     return _picture(value, _SIDE**2) if isinstance(value, np.ndarray) else None
 
 
@@ -73,7 +73,7 @@ def _picture(value: npt.NDArray[Any], most: int) -> bytes | None:
     pixels = value if is_image else value.reshape(-1, value.shape[-1], 1)  # rows of all dimensions below each other
     while pixels.shape[0] * pixels.shape[1] > most:
         pixels = pixels[:: 2 if pixels.shape[0] > 1 else 1, :: 2 if pixels.shape[1] > 1 else 1]
-    return encode_png(as_rgb(pixels if pixels.dtype.kind in "iuf" else pixels.astype(np.float32)))
+    return shown_png(as_rgb(pixels if pixels.dtype.kind in "iuf" else pixels.astype(np.float32)))
 
 
 def _mask(leaf: LabeledImage, value: Any) -> bytes | None:
@@ -89,7 +89,7 @@ def _mask(leaf: LabeledImage, value: Any) -> bytes | None:
     pixels = np.stack([*hues, np.full(labels.shape, 255.0)], axis=-1).astype(np.uint8)
     pixels[labels == 0] = 0
     pixels[(labels < 0) | (labels >= max(1, leaf.num_classes or 2**31))] = _NO_LABEL
-    return encode_png(pixels)
+    return shown_png(pixels)
 
 
 def _wave(samples: npt.NDArray[Any], rate: int) -> bytes:
