@@ -59,6 +59,7 @@ T = TypeVar("T")
 
 _MAX_FAULTS: Final = 100
 
+_MOST_ACTIONS: Final = 100
 _MOST_KEPT: Final = 2
 _computed: Final[dict[tuple[Any, ...], Any]] = {}
 """What ``once_for_pages`` has computed last."""
@@ -268,6 +269,8 @@ def read_page(
     if datasets is not None:
         conditions.append(event.c.dataset.in_(sorted(datasets)))
     if actions is not None:
+        if len(actions) > _MOST_ACTIONS:
+            raise UsageError(f"events are chosen by at most {_MOST_ACTIONS} actions, not {len(actions):,}")
         conditions.append(event.c.action.in_(sorted(actions)))
     if before is not None:
         conditions.append(event.c.id < before)

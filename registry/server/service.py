@@ -65,7 +65,10 @@ _RELEASED: Final = frozenset({401, 403, 503})
 """Statuses of a call that may succeed when it is repeated, so that its key is free again."""
 
 _MOST_QUESTION: Final = 2**24
-"""Bytes of the body of a call that changes nothing: the digests of 250,000 files."""
+"""Bytes of the body of a call that changes nothing."""
+
+_MOST_QUESTIONS: Final = 2**17
+"""Values in it, such as digests of files."""
 
 _BYTES_PER_VALUE: Final = 16
 """A body may have one value for each 16 bytes of its limit: an empty list has three bytes as JSON, and 64 in memory."""
@@ -300,16 +303,17 @@ def make_service_app(
             service.guarded(who).require_role(CALLS[name])
         is_write = name in CALLS and CALLS[name].policy.is_write
         most = config.body_bytes if is_write else min(config.body_bytes, _MOST_QUESTION)
+        most_values = max(most // _BYTES_PER_VALUE, 1000) if is_write else _MOST_QUESTIONS
         body = await gate.read_body(request, most) if is_post else None
         if name == "events":
             answered = await answer_events(
-                _arguments(request, body, most),
+                _arguments(request, body, most_values),
                 lambda values: run_in_threadpool(make_call, request, who, values),
                 watch,
                 partial(gate.waiting, who),
             )
         else:
-            answered = await run_in_threadpool(lambda: make_call(request, who, _arguments(request, body, most)))
+            answered = await run_in_threadpool(lambda: make_call(request, who, _arguments(request, body, most_values)))
         headers = {"Content-Type": "application/json" if answered.status == 200 else CONTENT_TYPE}
         if answered.was_replayed:
             headers["Idempotency-Replayed"] = "true"
@@ -389,12 +393,12 @@ def _background(
         yield Deliverer(lambda: service.catalog.webhooks, run_in_threadpool, watch.wait, gate.metrics, hosts).run
 
 
-def _arguments(request: Request, body: bytes | None, most: int) -> dict[str, Any]:
-    """The arguments in the body of a request, which has at most ``most`` bytes, or in its query if it has none."""
+def _arguments(request: Request, body: bytes | None, most_values: int) -> dict[str, Any]:
+    """The arguments in the body of a request, or in its query if it has none."""
     if body is None:
         call = CALLS.get(request.path_params["call"])
         return {} if call is None else call.of_query(request.query_params.multi_items())
-    if sum(map(body.count, (b",", b"[", b"{"))) > max(most // _BYTES_PER_VALUE, 1000):
+    if sum(map(body.count, (b",", b"[", b"{"))) > most_values:
         raise UsageError("the body of the call has too many values", details={"http_status": 413})
     values = load_json(body or b"{}", "the body of the call")
     if not isinstance(values, dict):

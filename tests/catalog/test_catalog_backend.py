@@ -171,11 +171,15 @@ def test_a_number_that_is_too_large_is_not_damage_of_the_catalog(catalog: Catalo
         catalog.log.page(EventFilter(), after=2**63)
 
 
-def test_a_list_is_chosen_by_few_tags(catalog: CatalogBackend) -> None:
+def test_lists_are_chosen_by_few_tags_and_actions(catalog: CatalogBackend) -> None:
     publish(catalog, "mnist:1.0.0")
     assert catalog.datasets(DatasetFilter(tags=["a"] * 100)) == ()
     with pytest.raises(UsageError, match="a list is chosen by at most 100 tags, not 101"):
         catalog.datasets(DatasetFilter(tags=["a"] * 101))
+    for call in (lambda actions: catalog.log.page(EventFilter(actions=actions)), lambda it: catalog.events(actions=it)):
+        assert call(("publish",) * 100)
+        with pytest.raises(UsageError, match="events are chosen by at most 100 actions, not 101"):
+            call(("publish",) * 101)
 
 
 def test_a_limit_is_checked_alike_everywhere(catalog: CatalogBackend) -> None:
