@@ -41,7 +41,7 @@ from registry.statistics import (
     statistics_documents,
     statistics_of,
 )
-from registry.statistics.distinct import Registers, hash_numbers
+from registry.statistics.distinct import Registers, equal_places, hash_numbers
 from registry.statistics.media import ImageHeader, SoundHeader, read_image_header, read_sound_header
 from registry.statistics.texts import Texts
 from registry.tfrecord import frame_records
@@ -354,3 +354,15 @@ def test_sentences_name_duplicates_within_splits_and_once_for_each_pair() -> Non
         "duplicates within part9: 1 of 11 records",
         "and 3 more such lines",
     ]
+
+
+@pytest.mark.parametrize("num_firsts", [1, 7, 100_000])
+def test_equal_hashes_have_the_same_place_even_if_they_were_chosen_to_collide(num_firsts: int) -> None:
+    chance = np.random.default_rng(num_firsts)
+    firsts = hash_numbers(chance.integers(0, num_firsts, 3000))
+    seconds = hash_numbers(chance.integers(0, 500, 3000))
+    places = equal_places(firsts, seconds)
+    assert (firsts[places] == firsts).all()
+    assert (seconds[places] == seconds).all()
+    pairs = set(zip(firsts.tolist(), seconds.tolist(), strict=True))
+    assert len(set(places.tolist())) == len(pairs)
