@@ -35,7 +35,7 @@ from registry.publishing.markers import remove_marker
 from registry.publishing.outside import refuse_outside
 from registry.publishing.proof import Prover, VersionDiff, diff_few, diff_files
 from registry.publishing.publish import Candidate, Publication, Target, publish_folder, publish_staged
-from registry.publishing.verify import VerifyReport
+from registry.publishing.verify import VerifyReport, stamp_shards
 from registry.storage import StagedFolder, Store
 
 FIRST: Final = Version(1, 0, 0)
@@ -202,11 +202,13 @@ def publish_next_in_place(
         ShardMismatchError, CorruptRecordError: a shard is damaged, or was changed meanwhile.
         VersionTooSmallError, VersionExistsError, ConflictError: see ``publish_next``.
     """
-    report = target.patience.call(lambda: target.verify(source, prepared.splits, None, what=source.url))
+    stamp = stamp_shards(source, prepared)
+    walk = prepared.file_format != "tfrecord"  # the folds check the records of these files
+    report = target.patience.call(lambda: target.verify(source, prepared.splits, None, what=source.url, walk=walk))
     result = target.patience.call(lambda: _measure(source, prepared, report, target, is_in_place=True))
 
     def publish(numbered: PreparedDataset) -> Publication:
-        return publish_folder(source, target, prepared=numbered, in_place=True)
+        return publish_folder(source, target, prepared=numbered, in_place=True, stamp=stamp, measured=result)
 
     return _publish(result, publish, target, wish, release_note, show)
 

@@ -346,6 +346,8 @@ def publish_folder(
     prepared: PreparedDataset | None = None,
     in_place: bool = False,
     version_to_prepare: str | None = None,
+    stamp: str | None = None,
+    measured: Candidate | None = None,
 ) -> Publication:
     """Publish the prepared version folder ``source``: in place if it has its final place, or else a copy of it.
 
@@ -355,6 +357,8 @@ def publish_folder(
         prepared: the description of the folder, if it should not be read from its files.
         in_place: leave the files where they are, and write nothing there.
         version_to_prepare: the last version of the builder's code that can prepare it, if the current code cannot.
+        stamp: the result of ``stamp_shards`` before the caller measured the files.
+        measured: these files under another number, if the caller verified and folded them.
 
     Raises:
         PreparedFormatError: the folder is not a prepared dataset.
@@ -370,9 +374,11 @@ def publish_folder(
         absolute_location(source)  # refuses a URL with a password now, not after an hour of hashing
     prepared = replace(prepared or read_prepared(source), version_to_prepare=version_to_prepare)
     is_at_home = source.url == target.store.child(version_folder(prepared.name, prepared.config, prepared.version)).url
-    stamp = stamp_shards(source, prepared)
-    candidate = _measure(source, prepared, target, walk=not (is_at_home or in_place))
+    stamp = stamp or stamp_shards(source, prepared)
+    report = None if measured is None else measured.report
+    candidate = _measure(source, prepared, target, report, walk=not (is_at_home or in_place))
     candidate = replace(candidate, is_in_place=not is_at_home and in_place)
+    folded = NOT_FOLDED if measured is None or not candidate.is_in_place else measured.folded
     version = candidate.version
     if not is_at_home and not in_place:
         target.store.clear_abandoned(version.location.rpartition("/")[0])
@@ -382,7 +388,7 @@ def publish_folder(
     if not is_at_home:
         version = replace(version, location=absolute_location(source))
     unproved = replace(candidate, version=version)
-    candidate = patience.call(unproved.proved)
+    candidate = patience.call(partial(unproved.proved, folded))
     # Read the ETags before the second stamp: if both stamps are equal, the ETags belong to the bytes that were hashed.
     tags = patience.call(lambda: read_tags(source, version.splits))
     tagged = tag_shards(version.splits, candidate.report.shards, tags)
@@ -476,7 +482,9 @@ def preview_folder(source: Store, target: Target, *, show: int = 5) -> Preview:
     return Preview(proof=proof, is_published=candidate.has_row, diff=diff)
 
 
-def _measure(source: Store, prepared: PreparedDataset, target: Target, *, walk: bool) -> Candidate:
+def _measure(
+    source: Store, prepared: PreparedDataset, target: Target, report: VerifyReport | None = None, *, walk: bool
+) -> Candidate:
     """The version in ``source``, with verified shards. Refused if its number is published with other content.
 
     Without ``walk``, TFRecord files are only hashed: the folds of the candidate read them, and check every record.
@@ -491,7 +499,7 @@ def _measure(source: Store, prepared: PreparedDataset, target: Target, *, walk: 
     if target.catalog.published_digest(prepared.name, prepared.config, prepared.version) is None:
         check_new_name(prepared.name)  # now, not after an hour of verifying
     verify = partial(target.verify, source, prepared.splits, None, what=source.url)
-    report = target.patience.call(lambda: verify(walk=walk or prepared.file_format != "tfrecord"))
+    report = report or target.patience.call(lambda: verify(walk=walk or prepared.file_format != "tfrecord"))
     candidate = Candidate.of(target, prepared, report, source)
     try:
         has_row = target.patience.call(lambda: is_published(target.catalog, candidate.version))

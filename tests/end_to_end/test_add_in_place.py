@@ -13,6 +13,8 @@ from support.prepared_samples import animals, prepare
 
 import registry
 from registry.errors import CorruptRecordError, SourceError, UnusableRowsError, UsageError
+from registry.publishing.proof import Prover
+from registry.publishing.publish import Target
 from registry.tfrecord import RecordWriter
 from registry.wire import encode_example
 
@@ -58,6 +60,23 @@ def schema(tmp_path: Path) -> Path:
     path = tmp_path / "schema.yaml"
     path.write_text(SCHEMA)
     return path
+
+
+def test_files_are_verified_and_folded_once_before_their_number_is_chosen(
+    catalog: registry.Catalog, tmp_path: Path, schema: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    for owner, name in ((Prover, "fingerprint"), (Target, "verify")):
+        call = getattr(owner, name)
+
+        def counted(*args: Any, _call: Any = call, _name: str = name, **options: Any) -> Any:
+            calls.append(_name)
+            return _call(*args, **options)
+
+        monkeypatch.setattr(owner, name, counted)
+    write(tmp_path / "shards" / "my-train.tfrecord", [record(number) for number in range(5)])
+    report = catalog.add(tmp_path / "shards", "pets", in_place=True, schema=schema)
+    assert (report.num_examples, sorted(calls)) == (5, ["fingerprint", "verify"])
 
 
 @pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
