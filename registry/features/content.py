@@ -26,7 +26,7 @@ from registry.features.containers import FeaturesDict, columns_of
 from registry.features.feature import TEXT, BlockColumn, Leaf, Shape
 from registry.features.nested import Ragged
 from registry.wire import FlatBlock, FlatValue, decode_example
-from registry.wire.gather import Octets, Places, as_rows, constant, put, put_in_order, spare, take
+from registry.wire.gather import Octets, Places, put, put_in_order, spare
 
 _COUNT: Final = struct.Struct("<Q")
 _IS_LITTLE: Final = sys.byteorder == "little"
@@ -199,16 +199,12 @@ def _cut(buffers: Iterator[Any], cuts: Sequence[int], *, each: int = 1) -> Itera
 
 def _rows(values: npt.NDArray[Any]) -> Octets:
     """Each value after its shape, little-endian, all in one buffer."""
+    head = np.frombuffer(_shape_bytes(values.shape[1:]), np.uint8)
     stored = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
     body = stored.view(np.uint8).reshape(len(values), -1) if stored.size else np.empty((len(values), 0), np.uint8)
-    return _after_head(_shape_bytes(values.shape[1:]), body)
-
-
-def _after_head(head: bytes, body: Octets) -> Octets:
-    """Each row of ``body`` after ``head``."""
-    rows = np.empty((len(body), len(head) + body.shape[1]), np.uint8)
-    rows[:, : len(head)] = np.frombuffer(head, np.uint8)
-    rows[:, len(head) :] = body
+    rows = np.empty((len(values), head.size + body.shape[1]), np.uint8)
+    rows[:, : head.size] = head
+    rows[:, head.size :] = body
     return rows
 
 
@@ -218,10 +214,6 @@ def _texts(column: TextColumn, cuts: Sequence[int]) -> Iterator[Iterable[Any]]:
     if int(sizes.sum()) > _LARGE_ROW * count:
         heads = sizes.view("V8").tolist()
         return _cut(chain.from_iterable(zip(heads, column.rows(0, count), strict=True)), cuts, each=2)
-    size = constant(column.sizes)
-    if size is not None:
-        rows = _after_head(_COUNT.pack(size), as_rows(take(column.data, column.starts, size), np.uint8))
-        return ((rows[start:stop],) for start, stop in pairwise(cuts))
     ends = (column.sizes + _COUNT_DTYPE.itemsize).cumsum()
     places = ends - column.sizes
     laid_out = np.empty((int(ends[-1]) if count else 0) + spare(column.sizes), np.uint8)
