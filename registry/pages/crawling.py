@@ -30,6 +30,7 @@ from registry.pages.site_files import FileFacts
 
 if TYPE_CHECKING:
     from registry.api import Dataset
+    from registry.api.provenance import CatalogSource
     from registry.catalog import CatalogBackend, VersionSummary
 
 Address: TypeAlias = tuple[str, ...]
@@ -98,6 +99,7 @@ class SiteRenderer:
         records: how many records of each split have pages; None for all.
         versions: how many of the newest versions of each dataset have all pages; None for all.
         private: a pattern of what no page may contain: paths of this machine.
+        outside: the folders of versions outside of the data directory, which the snapshot does not name.
     """
 
     snapshot: str
@@ -107,11 +109,13 @@ class SiteRenderer:
     records: int | None
     versions: int | None
     private: str
+    outside: Mapping[str, str]
 
     def __call__(self, crawl: Crawl) -> Crawled:
         """Render the pages of a group, and write the files that differ from those of the site."""
         catalog = open_snapshot(self.snapshot, self.data_dir)
         catalog.forget()
+        catalog.outside = self.outside
         view = replace(self.view, brief=self._brief(catalog, crawl.group)) if crawl.group else self.view
         result, waiting, seen, twins = Crawled(), list(crawl.roots), set(crawl.roots), dict[Address, tuple[Page, str]]()
         while waiting:
@@ -251,6 +255,13 @@ class _Remembered(CatalogWrapper):
 
 class SnapshotCatalog(Catalog):
     """The catalog of a snapshot. It returns the same ``Dataset`` again, which caches what it has read."""
+
+    outside: Mapping[str, str] = {}
+    """The folders of versions on this machine that are not below the data directory, by reference."""
+
+    def _source(self, version: DatasetVersion) -> CatalogSource:
+        place = self.outside.get(str(version.reference))
+        return super()._source(version if place is None else replace(version, location=place, location_steps=()))
 
     def look_up(self, reference: Any, **options: Any) -> Dataset:
         """See ``Catalog.look_up``."""

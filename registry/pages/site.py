@@ -284,6 +284,10 @@ class _Build:
             if name and group is not None and group.key == keys[name] and group.files.keys() <= self._present.keys():
                 self.new.groups[name] = FileGroup(group.key, dict(group.files), set(group.links))
                 del roots[name]
+        # Copies are read in the site. Otherwise, pages show the records of these versions, but not their places.
+        places = () if self._options.with_data else self._catalog.backend.locations.outside()
+        outside = {str(it): first for it, (first, *_) in places if is_local(first)}
+        folders = {first.removesuffix(f"/{reference.replace(':', '/')}") for reference, first in outside.items()}
         renderer = SiteRenderer(
             snapshot=pages,
             data_dir=data_dir,
@@ -291,7 +295,8 @@ class _Build:
             view=self._view,
             records=self._options.records,
             versions=self._options.versions,
-            private=_private(data_dir, self._catalog.data_dir, pages, str(expand_home("~"))),
+            private=_private(data_dir, self._catalog.data_dir, pages, str(expand_home("~")), *sorted(folders)),
+            outside=outside,
         )
         advance = count_progress(self._progress, "rendering", unit="rows")
         with choose_engine(None, num_bytes=None) as engine:

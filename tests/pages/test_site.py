@@ -239,6 +239,22 @@ def test_what_could_not_be_read_is_said_without_paths_and_tried_again(tmp_path: 
     assert without_time(tree_of(tmp_path / "site")) == without_time(tree_of(tmp_path / "fresh"))
 
 
+def test_versions_outside_of_the_data_directory_have_pages_of_records_without_their_places(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("a,b\n1,x\n2,unmistakable\n")
+    with registry.connect(tmp_path / "first" / "catalog.db", create=True) as first:
+        first.add(tmp_path / "rows.csv", name="plain")
+        folder = first.dataset("plain").local_folder
+    assert folder is not None
+    with registry.connect(tmp_path / "second" / "catalog.db", create=True) as catalog:
+        catalog.import_tfds(folder)
+        assert catalog.dataset("plain").facts.locations == (folder,)
+        report = write_site(catalog, tmp_path / "site")
+    assert report.problems == ()
+    files = tree_of(tmp_path / "site")
+    assert b"unmistakable" in files["datasets/plain/1.0.0/records/index.html"]
+    assert str(tmp_path).encode() not in b"".join(files.values())
+
+
 def test_no_digest_of_a_site_depends_on_a_path(catalog: registry.Catalog, tmp_path: Path) -> None:
     write_site(catalog, tmp_path / "site")
     shutil.copytree(tmp_path / "secret place", tmp_path / "other")
