@@ -267,8 +267,7 @@ def _insert(connection: sa.Connection, table: sa.Table, columns: Sequence[str], 
 
         copy_rows(connection, table.name, columns, rows)
     else:  # by the driver: SQLAlchemy's dictionaries of the values take as long as the insertion
-        values = ", ".join("?" * len(columns))
-        statement = f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ({values})"  # noqa: S608 (names of ours)
+        statement = f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"  # noqa: S608 (names of ours)
         for place, name in enumerate(columns):
             if (bind := table.columns[name].type.bind_processor(connection.dialect)) is not None:
                 for row in rows:

@@ -120,8 +120,6 @@ _NAMED: Final = {protection: "scope", version_ledger: "builder_name"}
 
 _WHOLE: Final = (experiment,)
 
-_EVENT: Final = tuple(column.name for column in event.columns)
-
 _ACTORS: Final = frozenset({"published_by", "set_by", "added_by", "used_by", "protected_by", "actor"})
 """Columns that name people."""
 
@@ -356,7 +354,7 @@ class _PublicLog:
                 yield [public for row in batch for public in self._public_rows(row)]
 
     def _public_rows(self, row: Any) -> Iterator[tuple[Any, ...]]:
-        event_columns = dict(zip(_EVENT, row, strict=True))  # mappings of SQLAlchemy take several times as long
+        event_columns = dict(zip(event.columns.keys(), row, strict=True))  # its own mappings are slow
         self._check_chain(row, event_columns)
         if not self._choice.covers(row.dataset):
             return
