@@ -164,3 +164,12 @@ def test_a_key_with_a_password(pins: Cli, monkeypatch: pytest.MonkeyPatch) -> No
         "hint: Set its password: export REGISTRY_KEY_PASSWORD=...; in Python password=...\n",
     )
     assert pins("pin", "check", "dataset.lock.yaml", "--key", "paper.key.pub").code == 0
+
+
+def test_restore_says_when_and_why_the_files_of_a_version_were_removed(pins: Cli, workspace: Path) -> None:
+    pins("drop", "digits:1.0.0", "--reason", "a person asked")
+    pins("remove", "digits:1.0.0", "--now")
+    for verb in (["restore", "--to", "elsewhere"], ["verify"]):
+        ran = pins("pin", verb[0], "dataset.lock.yaml", *verb[1:], "--catalog", str(workspace / "catalog.db"))
+        assert ran.code != 0
+        assert re.match(r"note: digits:1\.0\.0 is dropped: a person asked; \S+ removed its files at 20", ran.err), ran.err

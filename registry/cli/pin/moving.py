@@ -12,7 +12,7 @@ import click
 from registry.cli.commands import Session, session_command
 from registry.cli.options import PinPlaces, file_argument, names_argument, pin_data_dir_option, places_options
 from registry.cli.output import Block, Note, size
-from registry.cli.pin.showing import count_bytes, open_pins
+from registry.cli.pin.showing import count_bytes, note_yanks, open_pins
 from registry.cli.progress import progress_bar
 from registry.envelope import fields_of
 from registry.environment import read_variable
@@ -55,7 +55,9 @@ def restore(
     from registry.pins.restore import restore as restore_files
 
     pins = open_pins(file, places, session)
-    with progress_bar(session.out, "restoring", count_bytes(pins.choose(names)), in_bytes=True) as advance:
+    chosen = pins.choose(names)
+    note_yanks(session, chosen)
+    with progress_bar(session.out, "restoring", count_bytes(chosen), in_bytes=True) as advance:
         report = restore_files(pins, names or None, target, force=force, dry_run=dry_run, advance=advance)
     value = {
         "file": file,
