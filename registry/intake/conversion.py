@@ -35,7 +35,7 @@ from registry.intake.value_types import (
     show_type,
     struct_of_map,
 )
-from registry.intake.values import as_mask, in_halves, python_value, quote, show_value
+from registry.intake.values import NAN_WORDS, as_mask, in_halves, python_value, quote, show_value
 from registry.shards.arrow_values import import_pyarrow, plain_array
 
 if TYPE_CHECKING:
@@ -320,6 +320,8 @@ def _convert_leaves(array: Any, target: _Target) -> tuple[Any, Faults]:
         return _convert_labels(array, result, target)
     if result == kind:
         return array.cast(kind), {}
+    if target.column.anew and types.is_string(result) and types.is_floating(kind) and not target.column.is_text:
+        return _read_special(array.cast(arrow.string()), target)
     if target.column.anew and not _is_form(result, kind, is_text=target.column.is_text):
         return _refuse_type(array, target)
     if types.is_struct(result) and types.is_binary(kind) and array.type.get_field_index("bytes") >= 0:
@@ -520,6 +522,15 @@ def _refuse_type(array: Any, target: _Target, expected: str | None = None) -> tu
     if not _allows_null(target):
         faults |= dict.fromkeys(places_of(array.is_null()), _explain_null(target))
     return import_pyarrow().nulls(len(array), target.kind), faults
+
+
+def _read_special(texts: Any, target: _Target) -> tuple[Any, Faults]:
+    """Read the words for NaN and the infinities, which exports to JSON write, as numbers. Other texts are faults."""
+    arrow = import_pyarrow()
+    is_word = arrow.compute.is_in(texts, value_set=arrow.array(NAN_WORDS))
+    values = arrow.compute.if_else(is_word, texts, arrow.scalar(None, arrow.string())).cast(target.kind)
+    words = as_mask(is_word)
+    return values, {index: fault for index, fault in _refuse_type(texts, target)[1].items() if not words[index]}
 
 
 def _is_form(found: Any, kind: Any, *, is_text: bool) -> bool:

@@ -26,7 +26,7 @@ from registry.features import Feature, Image
 from registry.features import Sequence as SequenceFeature
 from registry.intake.media_bytes import IMAGE_FAULTS, image_feature, image_file
 from registry.intake.source import BadRow, Rows
-from registry.intake.values import is_unicode
+from registry.intake.values import NAN_WORDS, is_unicode
 from registry.shards.arrow_values import import_pyarrow
 
 EXACT: Final[dict[type, str]] = {
@@ -510,12 +510,9 @@ def _read_special(values: Sequence[Any], rows: _Numbers) -> Sequence[Any]:
     """Read the words for NaN and the infinities, which exports write into lists, beside numbers of the same row."""
     has_number = {int(row) for row, value in zip(rows, values, strict=True) if not isinstance(value, str | None)}
     return [
-        float(value) if isinstance(value, str) and value in _SPECIAL and int(row) in has_number else value
+        float(value) if isinstance(value, str) and value in NAN_WORDS and int(row) in has_number else value
         for row, value in zip(rows, values, strict=True)
     ]
-
-
-_SPECIAL: Final = frozenset({"nan", "inf", "-inf"})
 
 
 def _json_text(value: Any) -> Any:

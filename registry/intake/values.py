@@ -20,6 +20,9 @@ Place: TypeAlias = tuple[str, int]
 
 MAX_SHOWN: Final = 40
 
+NAN_WORDS: Final = ("nan", "inf", "-inf")
+"""The words that exports to JSON write for NaN and the infinities, which JSON does not have."""
+
 
 def show_place(place: Place) -> str:
     """Format ``place`` for messages.

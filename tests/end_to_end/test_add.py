@@ -514,3 +514,22 @@ def test_exported_lists_with_nan_and_infinity_are_added_again(catalog: registry.
     assert catalog.dataset("again").features == catalog.dataset("points").features
     rows = [sorted(catalog.dataset(name).read("train"), key=lambda row: row["id"]) for name in ("points", "again")]
     np.testing.assert_equal(rows[1], rows[0])
+
+
+def test_an_exported_nan_is_added_to_its_own_dataset_and_no_other_text_is(
+    catalog: registry.Catalog, tmp_path: Path
+) -> None:
+    nan = float("nan")
+    rows = [
+        {"id": 1, "x": nan, "points": [nan], "place": {"y": 1.0}},
+        {"id": 2, "x": 2.5, "points": [], "place": {"y": float("-inf")}},
+    ]
+    catalog.add(rows, "points", key="id")
+    catalog.dataset("points").export("jsonl", tmp_path / "points.jsonl")
+    assert str(catalog.add(tmp_path / "points.jsonl", "points", replace=True).outcome) == "unchanged"
+    text = (tmp_path / "points.jsonl").read_text()
+    for word, where in (('"x": "nan"', "'x'"), ('["nan"]', "'points'"), ('"-inf"', "'place'")):
+        assert word in text
+        (tmp_path / "other.jsonl").write_text(text.replace(word, word.replace("nan", "NaN").replace("-inf", "-Inf")))
+        with pytest.raises(UnusableRowsError, match=rf"column {where}: .*expected float64, found"):
+            catalog.add(tmp_path / "other.jsonl", "points", replace=True)
