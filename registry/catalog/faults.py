@@ -297,9 +297,8 @@ def _translate_postgresql(error: BaseException, url: sa.URL, *, is_read: bool) -
 
     where, reason = describe_url(url), _reason(error)
     state: str | None = getattr(error, "sqlstate", None)
-    if state in (None, "22003") and isinstance(
-        error, psycopg.DataError
-    ):  # e.g. NUL in a text, which psycopg does not send
+    # psycopg itself refuses, for example, NUL in a text; the server, a number that is too large.
+    if state in (None, "22003") and isinstance(error, psycopg.DataError):
         return unstorable()
     fault = connection_fault(error)
     if fault is not None:

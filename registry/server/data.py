@@ -151,9 +151,8 @@ class ServedData:
         root = location_key(store) if store.local_root is None else str(store.local_root)
         self._places = DataPlaces(root=root, own=own, url=f"{service}{DATA_PATH}")
         if signs:
-            store.sign(
-                "probe", seconds=SIGNED_SECONDS
-            )  # else each reader would get an error, and nobody would know why
+            # Without credentials that sign, each reader would get an error.
+            store.sign("probe", seconds=SIGNED_SECONDS)
         self._signs = signs
         self._signed = SignedWrites(store) if signs_writes else None
         self._most_bytes = most_bytes
