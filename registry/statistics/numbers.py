@@ -222,7 +222,7 @@ class _Spread:
             self.registers.add(hash_numbers(part))
             keys = part.astype(np.float64, copy=False).view(np.int64) >> self.shift
             if low < 0:
-                keys += keys >> 63 & (1 << 63 - self.shift) + width
+                keys += keys >> 63 & np.uint64((1 << 63 - self.shift) + width).view(np.int64)  # modulo 2**64
             keys -= first - 1
             if num_zeros:
                 np.maximum(keys, 0, out=keys)

@@ -41,7 +41,7 @@ def magnitudes_of(values: npt.NDArray[Any], low: int | float, high: int | float)
 
     ``low`` and ``high`` are the minimum and maximum of the values, which are at least one.
     """
-    greatest = max(-low, high)
+    greatest = max(abs(low), abs(high))  # not -0.0, as max(-0.0, 0.0) is
     if low > 0 or high < 0:
         return min(abs(low), abs(high)), greatest
     if values.dtype.kind != "f":

@@ -264,6 +264,34 @@ def test_the_seconds_of_a_day_have_quantiles_within_minutes() -> None:
     assert abs(median - int(np.median(numbers))) < 60
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint64"])
+def test_a_block_of_zeros_after_many_distinct_numbers_is_counted(dtype: str) -> None:
+    numbers = np.arange(20_000).astype(dtype)
+    zeros = np.zeros(500, dtype)
+    if zeros.dtype.kind == "f":
+        zeros[::2] = -0.0
+    apart = Numbers(dtype, buffer=20_000)
+    apart.add(numbers)
+    apart.add(zeros)
+    together = Numbers(dtype)
+    together.add(np.concatenate([zeros, numbers]))
+    result = apart.end()
+    assert result == together.end()
+    assert (result.count, result.zeros, result.min) == (20_500, 501, 0)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_many_large_integers_that_few_floats_tell_apart_have_statistics(sign: int) -> None:
+    numbers = sign * (2**62 + np.arange(20_000))
+    state = Numbers(np.int64)
+    state.add(numbers)
+    result = state.end()
+    assert (result.min, result.max) == (int(numbers.min()), int(numbers.max()))
+    assert result.mean == float(Fraction(sum(numbers.tolist()), 20_000))
+    assert result.histogram is not None
+    assert sum(result.histogram.counts) == 20_000
+
+
 @pytest.mark.parametrize("excess", [0, 1])
 def test_the_limit_of_exact_counts_does_not_depend_on_the_division(excess: int) -> None:
     numbers = np.arange(MOST_DISTINCT + excess) * 2**40
