@@ -156,7 +156,7 @@ def _count_repeated(piles: Iterable[Iterable[bytes | memoryview]]) -> tuple[Plac
     if not others.size:
         return _NONE, _NONE, _NONE
     again = np.flatnonzero(np.bincount(groups)[groups] > 1)
-    pairs = groups[again] * len(ends) + np.searchsorted(ends, again, side="right")
+    pairs = groups[again].astype(np.int64) * len(ends) + np.searchsorted(ends, again, side="right")
     counts = np.bincount(equal_places(hash_numbers(pairs)), np.concatenate(weights).take(again)).astype(np.int64)
     used = np.flatnonzero(counts)
     used = used[np.argsort(pairs[used])]

@@ -42,6 +42,7 @@ from registry.statistics import (
     statistics_of,
 )
 from registry.statistics.distinct import Registers, equal_places, hash_numbers
+from registry.statistics.duplicates import find_duplicates, pile_of_split
 from registry.statistics.media import ImageHeader, SoundHeader, read_image_header, read_sound_header
 from registry.statistics.texts import Texts
 from registry.tfrecord import frame_records
@@ -366,3 +367,13 @@ def test_equal_hashes_have_the_same_place_even_if_they_were_chosen_to_collide(nu
     assert (seconds[places] == seconds).all()
     pairs = set(zip(firsts.tolist(), seconds.tolist(), strict=True))
     assert len(set(places.tolist())) == len(pairs)
+
+
+def test_duplicates_of_a_million_records_in_thousands_of_splits_are_counted() -> None:
+    digests = hash_numbers(np.arange(2**21 - 4)).tobytes() + b"a" * 16
+    splits = {str(place): b"" for place in range(2098)} | {"last but one": digests, "last": b"a" * 16}
+    duplicates = find_duplicates(list(splits), [pile_of_split(content) for content in splits.values()])
+    assert duplicates[-2:] == [
+        Duplicates(num_repeated=0, num_groups=0, shared={"last": 1}),
+        Duplicates(num_repeated=0, num_groups=0, shared={"last but one": 1}),
+    ]
