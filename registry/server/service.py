@@ -303,7 +303,8 @@ def make_service_app(
             service.guarded(who).require_role(CALLS[name])
         is_write = name in CALLS and CALLS[name].policy.is_write
         most = config.body_bytes if is_write else min(config.body_bytes, _MOST_QUESTION)
-        most_values = max(most // _BYTES_PER_VALUE, 1000) if is_write else _MOST_QUESTIONS
+        has_version = name in CALLS and CALLS[name].policy.subject == "version"  # with its labels and shards
+        most_values = max(most // _BYTES_PER_VALUE, 1000) if is_write or has_version else _MOST_QUESTIONS
         body = await gate.read_body(request, most) if is_post else None
         if name == "events":
             answered = await answer_events(

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from support.browse_process import Answer, read_answer
+from support.catalog_samples import publish, sample
 from support.services import make_token
 
 from registry.catalog.sql_catalog import SqlCatalog, open_sql_catalog
@@ -313,6 +314,19 @@ def test_a_body_of_very_many_values_is_not_parsed(serve: Callable[..., LimitedSe
     server = serve()
     answer = server.ask(body=b'{"x": [' + b",".join([value] * (4 * 10**6 // len(value))) + b"]}")
     assert problem(answer) == (413, "the body of the call has too many values")
+
+
+def test_questions_about_a_version_name_all_of_its_labels_and_shards(serve: Callable[..., LimitedServer]) -> None:
+    """Each of them has the whole version in its body; some datasets have 200,000 labels."""
+    from registry.catalog.service import ServiceCatalog
+
+    server = serve()
+    labels = {"label": tuple(f"n{number}" for number in range(200_000))}
+    published = publish(server.catalog, "digits:1.0.0", labels=labels)
+    with ServiceCatalog(server.url, token=lambda _: server.token) as client:
+        assert [shard.index for shard in client.shards.between(published, "train", 0, 3)] == [0, 1, 2]
+        prepared, _ = sample("digits:1.0.0", {"train": [1] * 200_000})
+        assert client.attachments(prepared) == ()
 
 
 def test_the_body_of_a_change_is_read_only_for_those_who_may_make_it(serve: Callable[..., LimitedServer]) -> None:
