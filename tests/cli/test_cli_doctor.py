@@ -243,6 +243,14 @@ def test_an_issuer_of_programs_needs_no_page(digits: Cli, cli: Cli, workspace: P
     assert (ran.code, lines(ran)["issuer local"][0]) == (0, "ok")
 
 
+def test_the_date_of_an_answer_from_a_cache_is_that_of_its_origin(
+    digits: Cli, cli: Cli, workspace: Path, issuer: LocalIssuer
+) -> None:
+    issuer.clock, issuer.headers = -300, {"Age": "300"}  # RFC 9111: a cache does not change Date
+    ran = cli("doctor", "--config", settings(workspace, issuer), "--format", "json")
+    assert (ran.code, lines(ran)["issuer local"][0]) == (0, "ok")
+
+
 def test_an_issuer_that_hangs_holds_nothing_up(digits: Cli, cli: Cli, workspace: Path, issuer: LocalIssuer) -> None:
     issuer.is_hanging = threading.Event()
     ran = cli("doctor", "--config", settings(workspace, issuer), "--seconds", "0.5", "--format", "json")

@@ -313,6 +313,14 @@ def test_keys_are_fresh_for_as_long_as_the_issuer_says(
     assert issuer.seen.count("/keys") == 2
 
 
+@pytest.mark.parametrize(
+    "date", ["Mon, 30 Nov 2026 08:00:00 +99999999999999", "Mon, 30 Nov 99999999999999999999 08:00:00 GMT"]
+)
+def test_keys_are_read_whatever_date_the_issuer_sends(date: str, issuer: LocalIssuer, exchange: Any) -> None:
+    issuer.date = date
+    assert exchange(issuer.sign()).name == "ci (local)"
+
+
 def test_known_keys_are_used_for_a_day_while_the_issuer_is_down(issuer: LocalIssuer, shared: SqlCatalog) -> None:
     clock = Clock()
     tokens = IdTokens(Service(shared), [issuer_of(issuer)], AUDIENCE, clock=clock)

@@ -60,6 +60,7 @@ class LocalIssuer:
         client_secret: the secret of its clients; None for public ones.
         host: the name of this machine in its URL.
         clock: how many seconds its clock is ahead of that of this machine.
+        date: the header ``Date`` of its answers; "" for that of its clock.
         asks: whether it shows a page with a link before it leads a browser back.
     """
 
@@ -67,6 +68,7 @@ class LocalIssuer:
     host: str = "127.0.0.1"
     asks: bool = False
     clock: int = 0
+    date: str = ""
     keys: list[dict[str, Any]] = field(default_factory=lambda: [public_jwk("RS256")])
     headers: dict[str, str] = field(default_factory=dict)
     document: dict[str, Any] = field(default_factory=dict)
@@ -101,7 +103,7 @@ class LocalIssuer:
             do_POST = do_GET  # noqa: N815 (a name of the base class)
 
             def date_time_string(self, timestamp: float | None = None) -> str:
-                return super().date_time_string((timestamp or time.time()) + issuer.clock)
+                return issuer.date or super().date_time_string((timestamp or time.time()) + issuer.clock)
 
             def log_message(self, format: str, *_: object) -> None:  # noqa: A002 (its name in the base class)
                 """Logs nothing."""
