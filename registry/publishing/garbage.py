@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, Final, TypeAlias
 
 from registry.catalog import CatalogBackend, Holder, Reservation, VersionSize, catalog_identity, is_of_catalog
@@ -41,7 +41,7 @@ from registry.prepared.folder import METADATA_FILENAME
 from registry.publishing.attachments import CLAIM_SUFFIX, home_of
 from registry.publishing.markers import is_left_after_row, location_key, read_marker, remove_marker
 from registry.storage import Store, open_location
-from registry.storage.multipart import UnfinishedUpload, abort_unfinished, abort_upload, list_unfinished
+from registry.storage.multipart import UnfinishedUpload, abort_upload, list_unfinished
 from registry.storage.names import (
     FINISHED_FILE,
     MARKER_FILE,
@@ -534,7 +534,9 @@ class GarbageCollector:
             return True  # somebody else was faster
         name, holder = reservation.location[len(self._root) + 1 :], Holder.of_this_process(self._actor)
         final, calls = self._store.child(name), self._catalog.reservations
-        if self._why_held(reservation, _latest(entry.changed_at for entry in self._store.scan(name))) is not None:
+        uploads = [*list_unfinished(final, [])]
+        changed = chain((it.changed_at for it in self._store.scan(name)), (it.begun_at for it in uploads))
+        if self._why_held(reservation, _latest(changed)) is not None:
             return False
         taken = calls.take_over(reservation, holder, older_than=self._grace)
         if taken is None:
@@ -548,8 +550,8 @@ class GarbageCollector:
                 for entry in self._written_under(final, taken):
                     calls.begin_cleaning(taken, holder)  # raises if a person has released the reservation meanwhile
                     final.remove(entry)
-            if is_ours or marker is None:
-                abort_unfinished(final)  # no later run would know whose they are
+            for upload in uploads if is_ours or marker is None else ():  # no later run would know whose they are
+                abort_upload(final, upload.name, upload.upload_id)
             if is_ours:
                 final.remove(MARKER_FILE)
         except ReservedError:

@@ -28,8 +28,9 @@ from registry.engines.ray.connection import marker_in
 from registry.errors import PartialFailureError, StorageError, UsageError
 from registry.features import FeaturesDict
 from registry.model import Reference
+from registry.publishing import garbage
 from registry.publishing.garbage import GarbageCollector
-from registry.storage import open_store
+from registry.storage import multipart, open_store
 from registry.storage.local import LocalStore
 from registry.storage.names import Owner
 
@@ -535,6 +536,34 @@ def test_parts_of_uploads_are_removed(
     (note,) = remote.collect_garbage().notes
     assert "pip install 'shardbook[aws]'" in note
     assert "AbortIncompleteMultipartUpload" in note
+
+
+def test_an_upload_that_was_begun_within_the_grace_period_keeps_its_reservation(
+    remote: registry.Catalog, dead: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its publisher may run on another machine, or a person may send files to the place."""
+    import boto3
+
+    client = boto3.client("s3", region_name="us-east-1", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
+    bucket = remote.data_dir.split("/")[2]
+    reserve(remote, dead)
+    open_store(remote.data_dir).remove("animals/2.0.0/.reservation.json")
+    client.create_multipart_upload(Bucket=bucket, Key="data/animals/2.0.0/shard")
+    begun, original = [datetime.now(UTC)], multipart.list_unfinished
+
+    def dated(*args: Any) -> Iterator[multipart.UnfinishedUpload]:  # the test's server says that all began in 2010
+        return (replace(upload, begun_at=begun[0]) for upload in original(*args))
+
+    for module in (multipart, garbage):
+        monkeypatch.setattr(module, "list_unfinished", dated)
+    remote.collect_garbage(older_than="30s")
+    assert len(client.list_multipart_uploads(Bucket=bucket).get("Uploads", ())) == 1
+    assert [held.version for held in remote.backend.reservations.list()] == ["2.0.0"]
+
+    begun[0] -= timedelta(minutes=1)
+    remote.collect_garbage(older_than="30s")
+    assert client.list_multipart_uploads(Bucket=bucket).get("Uploads", []) == []
+    assert remote.backend.reservations.list() == ()
 
 
 def put(catalog: registry.Catalog, *names: str) -> None:
