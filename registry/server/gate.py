@@ -138,7 +138,8 @@ class Buckets:
         self.quota = quota
         self._clock = clock
         self._lock = threading.Lock()
-        self._salt = str(file)  # its name is random: nobody can choose a key with the slots of another one
+        # Random, as the name of the file: nobody can choose a key with the slots of another one.
+        self._salt = secrets.token_hex(8) if file is None else str(file)
         self._moments = memoryview(_memory(file, 8 * _SLOTS)).cast("d")
 
     def take(self, key: str) -> bool:
@@ -174,13 +175,17 @@ def _memory(file: Path | None, num_bytes: int) -> mmap.mmap:
     """Memory that is zero at first, and that processes share if it is in a file."""
     if file is None:
         return mmap.mmap(-1, num_bytes)
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        if os.fstat(descriptor).st_size < num_bytes:
-            os.pwrite(descriptor, bytes(num_bytes), 0)  # without holes: a full disk would end the process later
-        return mmap.mmap(descriptor, num_bytes)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            if os.fstat(descriptor).st_size < num_bytes:
+                os.pwrite(descriptor, bytes(num_bytes), 0)  # without holes: a full disk would end the process later
+            return mmap.mmap(descriptor, num_bytes)
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError) as error:  # the disk is full, or another program has removed the folder
+        _logger.warning("the workers cannot share %s, so each has its own limits per minute: %s", file.name, error)
+        return mmap.mmap(-1, num_bytes)
 
 
 class Seats:

@@ -222,6 +222,20 @@ def test_keys_share_no_quota_unless_both_of_their_slots_are_those_of_others(tmp_
     assert buckets.left("token 1") == 2  # a quota does not grow
 
 
+def test_a_worker_counts_alone_if_it_cannot_share_its_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full, or a program that cleans the folder of temporary files has removed that of the service."""
+    monkeypatch.setattr(os, "pwrite", lambda *_: 0)
+    for file in (tmp_path / "requests", tmp_path / "removed" / "requests"):
+        with access_log() as lines:
+            buckets = Buckets(2, file)
+        assert [buckets.take("ann") for _ in range(3)] == [True, True, False]
+        assert "the workers cannot share requests" in lines[0]["message"]
+
+
+def test_nobody_can_choose_a_key_with_the_slots_of_another_one() -> None:
+    assert Buckets(2)._slots("ann") != Buckets(2)._slots("ann")
+
+
 def test_a_client_that_is_told_to_wait_asks_again(serve: Callable[..., LimitedServer]) -> None:
     from registry.catalog.service import ServiceCatalog
 
