@@ -40,6 +40,7 @@ from registry.intake.text_files import (
     BLOCK_BYTES,
     MAX_ROW_BYTES,
     TextBlock,
+    TextStream,
     count_newlines,
     open_text,
     read_blocks,
@@ -136,19 +137,19 @@ def _look_at(store: Store, name: str, records: str | None) -> _Layout | None:
             return None
         list_key = None
         if not is_list and records in (None, _OBJECT_ITSELF):
-            _refuse_one_object(name, data, is_whole=is_whole, is_record=records is not None)
+            _refuse_one_object(name, data, None if is_whole else stream, is_record=records is not None)
         elif records is not None:
             list_key = _check_list_key(name, data, records, is_list=is_list)
         return _Layout(is_list=is_list, encoding=stream.encoding, list_key=list_key)
 
 
-def _refuse_one_object(name: str, data: bytes, *, is_whole: bool, is_record: bool) -> None:
+def _refuse_one_object(name: str, data: bytes, left: TextStream | None, *, is_record: bool) -> None:
     """Raise SourceError if the first object takes several lines, or is alone and is a table or has a list of objects.
 
     Args:
         name: the name of the file.
         data: its beginning.
-        is_whole: whether the file ends with ``data``.
+        left: the rest of the file; None if it ends with ``data``.
         is_record: whether the caller says that such an object is a record.
     """
     start = data.lstrip()
@@ -159,7 +160,7 @@ def _refuse_one_object(name: str, data: bytes, *, is_whole: bool, is_record: boo
     line = 1 + data[: len(data) - len(start)].count(b"\n")
     is_lines = bool(_LINES_NAME.search(name))
     if not is_record and not is_lines and (has_lines or not rest.strip()):
-        _refuse_table(f"{name}:{line}", name, start, is_whole=is_whole)
+        _refuse_table(f"{name}:{line}", name, start, left)
     if has_lines:
         rows = f"jq -c . {shlex.quote(name)} > rows.jsonl"
         raise SourceError(
@@ -175,14 +176,16 @@ def _refuse_one_object(name: str, data: bytes, *, is_whole: bool, is_record: boo
         )
 
 
-def _refuse_table(where: str, name: str, data: bytes, *, is_whole: bool) -> None:
+def _refuse_table(where: str, name: str, data: bytes, left: TextStream | None) -> None:
     """Raise SourceError if the object at the start of ``data`` is a table as ``DataFrame.to_json`` writes it."""
     values = {match[1]: match[2] for match in find_keys(data, _FIRST_OF_VALUE)}
     firsts, is_numbered = set(values.values()), all(map(bytes.isdigit, values))
     is_split = set(values) == {b"columns", b"index", b"data"}
     if firsts not in ({b"{"}, {b"["}) or (len(values) < 2 and b"[" in firsts):
         return
-    if is_whole and not is_split:
+    if left is not None and b"\n" not in data.rstrip() and _has_more_lines(data, left):
+        return  # the first of the objects is longer than ``data``
+    if left is None and not is_split:
         try:
             inner = list(json.loads(data).values())
         except (ValueError, RecursionError):
@@ -204,6 +207,18 @@ def _refuse_table(where: str, name: str, data: bytes, *, is_whole: bool) -> None
         f"If this object is the record: {spell('records', _OBJECT_ITSELF)}",
         details={"file": name},
     )
+
+
+def _has_more_lines(data: bytes, left: TextStream) -> bool:
+    """Whether anything follows the first line, which ``data`` starts and ``left`` continues."""
+    is_later = b"\n" in data
+    while piece := left.read(_SAMPLE_BYTES):
+        if not is_later:
+            _, newline, piece = piece.partition(b"\n")
+            is_later = bool(newline)
+        if is_later and piece.strip():
+            return True
+    return False
 
 
 def _choose_list(keys: Sequence[str]) -> str:

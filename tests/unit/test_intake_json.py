@@ -477,6 +477,13 @@ def test_an_object_that_is_no_table_is_a_row(tmp_path: Path, text: str) -> None:
     assert len(rows_in(open_text_file(tmp_path, "t.json", text))) == 1
 
 
+def test_long_lines_that_look_like_tables_are_rows(tmp_path: Path) -> None:
+    line = json.dumps({"input": list(range(9_000)), "target": list(range(9_000))})
+    assert len(rows_in(open_text_file(tmp_path, "t.json", f"{line}\n{line}\n"))) == 2
+    with pytest.raises(SourceError, match="lists of one length"):
+        open_text_file(tmp_path, "t.json", f"{line}\n\n")
+
+
 @pytest.mark.parametrize(
     ("text", "records", "message"),
     [
