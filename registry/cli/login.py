@@ -50,7 +50,7 @@ def login(session: Session, service: str, *, oidc: bool, issuer: str | None, ci:
         raise UsageError("--oidc, --ci and --id-token-file cannot be combined", hint="Use only one of them.")
     if oidc:
         token = identity.sign_in_with_browser(
-            service, issuer, lambda address: _open(session, address), _pasted if sys.stdin.isatty() else None
+            service, issuer, lambda address: _open(session, address), _pasted if _has_terminal() else None
         )
     elif ci or id_token_file is not None:
         id_token = identity.ci_id_token(service) if ci else id_token_file.read(_MOST_ID_TOKEN).strip()
@@ -76,7 +76,7 @@ def _open(session: Session, address: str) -> None:
     import webbrowser
 
     session.out.note(f"Sign in at {address}")
-    if sys.stdin.isatty():
+    if _has_terminal():
         session.out.note(
             "If your browser is on another machine, it then shows an error at an address that begins with "
             "http://127.0.0.1: paste this address here."
@@ -84,6 +84,10 @@ def _open(session: Session, address: str) -> None:
     threading.Thread(
         target=webbrowser.open, args=(address,), daemon=True
     ).start()  # a text browser blocks until its user quits it
+
+
+def _has_terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()  # None if the parent process closed it
 
 
 def _pasted(seconds: float) -> str:

@@ -278,6 +278,14 @@ def test_login_with_the_browser(service: TestServer, home: Path, shared: SqlCata
         assert {dataset.name for dataset in catalog.datasets()} == {"lab_digits"}
 
 
+def test_login_with_the_browser_needs_no_standard_input(service: TestServer, home: Path) -> None:
+    script = home / "visit.py"
+    script.write_text(VISIT)
+    command = ["sh", "-c", 'exec "$0" -m registry login "$1" --oidc <&-', sys.executable, service.url]
+    variables = {**os.environ, "BROWSER": f"{sys.executable} {script} %s"}
+    kept(home, subprocess.run(command, capture_output=True, text=True, check=False, env=variables), service.url)
+
+
 def test_login_with_a_browser_on_another_machine(
     service: TestServer, home: Path, shared: SqlCatalog, issuer: LocalIssuer
 ) -> None:
