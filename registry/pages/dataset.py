@@ -69,6 +69,8 @@ def _origin(visit: Visit, reference: Reference) -> str:
     """The producer of a version, without its place for those who may not see places; empty if it is not recorded."""
     producers = dict(visit.catalog.backend.producers(reference.name, reference.config))
     producer = producers.get(reference, Producer())
+    if producer.action == "add" and visit.site is not None:
+        return ""  # the catalog of a site records no producers, and what was imported may have been added before
     if producer.action == "add" and not visit.shows_places:
         return f"added data ({producer.kind})" if producer.kind else "added data"
     return mask(str(producer if visit.shows_places else replace(producer, place=None))) if producer.action else ""

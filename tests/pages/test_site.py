@@ -239,6 +239,21 @@ def test_what_could_not_be_read_is_said_without_paths_and_tried_again(tmp_path: 
     assert without_time(tree_of(tmp_path / "site")) == without_time(tree_of(tmp_path / "fresh"))
 
 
+def test_a_site_does_not_say_that_an_imported_version_was_added(tmp_path: Path) -> None:
+    """Its catalog has no producers, and the metadata of an addition are also in what was imported or copied later."""
+    with registry.connect(tmp_path / "first" / "catalog.db", create=True) as first:
+        first.add({"a": [1]}, name="plain")
+        folder = first.dataset("plain").local_folder
+        with registry.connect(tmp_path / "second" / "catalog.db", create=True) as catalog:
+            catalog.import_tfds(str(folder))
+            first.add({"a": [2]}, name="other")
+            first.copy("other", catalog)
+            write_site(catalog, tmp_path / "site")
+    files = tree_of(tmp_path / "site")
+    origins = [json.loads(files[f"datasets/{name}/1.0.0/index.json"])["data"]["origin"] for name in ("plain", "other")]
+    assert origins == ["", "a copy from another catalog"]
+
+
 def test_versions_outside_of_the_data_directory_have_pages_of_records_without_their_places(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("a,b\n1,x\n2,unmistakable\n")
     with registry.connect(tmp_path / "first" / "catalog.db", create=True) as first:
