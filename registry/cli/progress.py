@@ -39,7 +39,7 @@ class BarPart(NamedTuple):
 def describe_parts(progress: Progress) -> list[BarPart]:
     """The parts of a bar that describe a stage, apart from its name and the time.
 
-    >>> from registry.model import TaskProgress
+    >>> from registry.model import Progress, TaskProgress
     >>> tasks = TaskProgress(unit="inputs", done=37, total=120, running=8, failed=2)
     >>> one = Progress(stage="encoding", done=1234567, num_bytes=2**30, tasks=tasks)
     >>> [part.text for part in describe_parts(one)]

@@ -870,6 +870,7 @@ def test_the_credentials_of_a_role_sign(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
+    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)  # it keeps the credentials of earlier tests
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as role:
         threading.Thread(target=role.serve_forever, daemon=True).start()
         monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"http://127.0.0.1:{role.server_port}/")
