@@ -499,12 +499,14 @@ def _measure(
     if target.catalog.published_digest(prepared.name, prepared.config, prepared.version) is None:
         check_new_name(prepared.name)  # now, not after an hour of verifying
     verify = partial(target.verify, source, prepared.splits, None, what=source.url)
-    report = report or target.patience.call(lambda: verify(walk=walk or prepared.file_format != "tfrecord"))
+    are_checked = walk or report is not None or prepared.file_format != "tfrecord"
+    report = report or target.patience.call(lambda: verify(walk=are_checked))
     candidate = Candidate.of(target, prepared, report, source)
     try:
         has_row = target.patience.call(lambda: is_published(target.catalog, candidate.version))
     except VersionExistsError as error:
-        verify()  # the content may only differ because a shard is damaged
+        if not are_checked:  # the content may only differ because a shard is damaged
+            target.patience.call(verify)
         raise name_rule(error, prepared, report, target.slicing) from error
     return replace(candidate, has_row=has_row)
 

@@ -41,6 +41,7 @@ from registry.features import FeaturesDict, Scalar
 from registry.model import ATTACHMENTS_FOLDER, SlicingRule, Version
 from registry.publishing.fingerprint import StoredSplits
 from registry.publishing.proof import Prover
+from registry.publishing.publish import Target
 from registry.storage import open_store
 
 GOLDEN = Path(__file__).parent.parent / "conformance" / "prepared"
@@ -416,6 +417,23 @@ def test_damaged_records_are_named_in_every_shard_although_files_are_first_only_
     shards[0].write_bytes(whole[0][:-3])
     (refused,) = catalog.import_tfds(folder)
     assert isinstance(refused.error, ShardMismatchError), "damage of a published version, and no other content"
+
+
+def test_files_whose_records_were_checked_are_not_read_again_to_refuse_other_content(
+    catalog: registry.Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog.import_tfds(prepare(tmp_path / "first/animals/1.0.0"))
+    other = prepare(tmp_path / "second/animals/1.0.0", splits={"train": animals(20, age=99)})
+    calls: list[str] = []
+    verify = Target.verify
+
+    def counted(target: Target, *args: Any, **options: Any) -> Any:
+        calls.append("verify")
+        return verify(target, *args, **options)
+
+    monkeypatch.setattr(Target, "verify", counted)
+    (refused,) = catalog.import_tfds(other, copy=True)
+    assert (type(refused.error), calls) == (VersionExistsError, ["verify"])
 
 
 def test_trusted_lengths_skip_only_the_check_of_the_records(catalog: registry.Catalog, data_dir: Path) -> None:
