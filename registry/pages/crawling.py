@@ -170,8 +170,10 @@ class SiteRenderer:
                 page = answer(visit)
             if isinstance(page, Media):
                 return page, ""
-            page = _with_public_faults(page, path, result)
-            text = json_of(page)
+            public = _with_public_faults(page, path, result)
+            text = json_of(public)
+            if public is not page:  # the problems of the other address are reported, too
+                return public, text
             if page.name == "dataset" and path != page.values["version_path"]:
                 twins[page.values["version_path"]] = page, text
             elif page.name == "records" and path[-1] == "records":

@@ -254,6 +254,17 @@ def test_a_site_does_not_say_that_an_imported_version_was_added(tmp_path: Path) 
     assert origins == ["", "a copy from another catalog"]
 
 
+def test_every_page_that_could_not_be_created_is_reported(tmp_path: Path) -> None:
+    """Also the second of two addresses that show the same records."""
+    with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
+        catalog.add({"a": [1]}, name="plain")
+        (shard,) = Path(str(catalog.dataset("plain").local_folder)).glob("*train*")
+        shard.write_bytes(b"damaged")
+        report = write_site(catalog, tmp_path / "site")
+    place = "datasets/plain/1.0.0/records"
+    assert {page for page, _ in report.problems} == {place, f"{place}/train", f"{place}/train/0"}
+
+
 def test_versions_outside_of_the_data_directory_have_pages_of_records_without_their_places(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("a,b\n1,x\n2,unmistakable\n")
     with registry.connect(tmp_path / "first" / "catalog.db", create=True) as first:
