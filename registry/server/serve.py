@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 from registry.api.locations import catalog_url
 from registry.catalog import CatalogBackend
 from registry.catalog.sql_catalog import open_sql_catalog
-from registry.errors import CatalogUnavailableError, RegistryError, require_extra
+from registry.errors import CatalogUnavailableError, RegistryError, StorageUnavailableError, require_extra
 from registry.escaping import escape_json
 from registry.masking import mask
 from registry.model import Role, new_secret
@@ -174,7 +174,7 @@ def _make_worker(config: ServiceConfig, url: str, folder: Path, more_routes: Rou
     except RegistryError as error:
         _logger.error("the worker cannot open the catalog or its data directory: %s", error)
         time.sleep(1)  # another worker is started at once
-        sys.exit(1 if isinstance(error, CatalogUnavailableError) else _STARTUP_FAILURE)
+        sys.exit(1 if isinstance(error, CatalogUnavailableError | StorageUnavailableError) else _STARTUP_FAILURE)
     catalog.webhooks.keys = config.webhook_key
     service = Service(catalog, anonymous=config.anonymous_reads, data=data)
     return make_service_app(service, config, folder=folder, more_routes=more_routes)

@@ -7,6 +7,7 @@ import hashlib
 import http.client
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -882,6 +883,27 @@ def test_the_credentials_of_a_role_sign(monkeypatch: pytest.MonkeyPatch, tmp_pat
         role.shutdown()
     for url in urls:
         assert dict(parse_qsl(urlsplit(url).query))["X-Amz-Security-Token"] == "of a role"
+
+
+def test_a_worker_whose_credentials_do_not_answer_is_started_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sqlite_template: Path
+) -> None:
+    """The exit code of a failed start would end the whole service."""
+    from registry.server.config import ServiceConfig
+    from registry.server.serve import _make_worker
+
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    (tmp_path / "token").write_text("of the container")
+    monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1:9/")
+    monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", str(tmp_path / "token"))
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    monkeypatch.setenv("REGISTRY_TRIES", "1")
+    catalog = shutil.copy(sqlite_template, tmp_path / "catalog.db")
+    config = ServiceConfig(catalog=str(catalog), data_dir="s3://lab-data/data", signed_reads=True)
+    with pytest.raises(SystemExit) as caught:
+        _make_worker(config, "https://lab.example/", tmp_path, None)
+    assert caught.value.code == 1
 
 
 def test_a_service_that_cannot_sign_for_readers_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
