@@ -16,6 +16,7 @@ import shlex
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -211,14 +212,9 @@ def _refuse_table(where: str, name: str, data: bytes, left: TextStream | None) -
 
 def _has_more_lines(data: bytes, left: TextStream) -> bool:
     """Whether anything follows the first line, which ``data`` starts and ``left`` continues."""
-    is_later = b"\n" in data
-    while piece := left.read(_SAMPLE_BYTES):
-        if not is_later:
-            _, newline, piece = piece.partition(b"\n")
-            is_later = bool(newline)
-        if is_later and piece.strip():
-            return True
-    return False
+    pieces = chain([data], iter(partial(left.read, _SAMPLE_BYTES), b""))
+    rest = next((piece.partition(b"\n")[2] for piece in pieces if b"\n" in piece), b"")
+    return bool(rest.strip()) or any(map(bytes.strip, pieces))
 
 
 def _choose_list(keys: Sequence[str]) -> str:
