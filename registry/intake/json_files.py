@@ -182,7 +182,7 @@ def _refuse_table(where: str, name: str, data: bytes, left: TextStream | None) -
     values = {match[1]: match[2] for match in find_keys(data, _FIRST_OF_VALUE)}
     firsts, is_numbered = set(values.values()), all(map(bytes.isdigit, values))
     is_split = set(values) == {b"columns", b"index", b"data"}
-    if firsts not in ({b"{"}, {b"["}) or (len(values) < 2 and b"[" in firsts):
+    if firsts not in ({b"{"}, {b"["}) or (left is None and len(values) < 2 and b"[" in firsts):
         return
     if left is not None and b"\n" not in data.rstrip() and _has_more_lines(data, left):
         return  # the first of the objects is longer than ``data``

@@ -316,7 +316,7 @@ class ValueConverter:
                 for value in values
             ]
         kinds = {kind_of(value) for value in set(map(type, values))} - {None}
-        if "[]" in path and "str" in kinds and kinds <= {"str", "int", "float"} and len(kinds) > 1:
+        if "[]" in path and kinds == {"str", "float"}:  # exports write 2.0, not 2
             values = _read_special(values, rows)
             kinds = {kind_of(value) for value in set(map(type, values))} - {None}
         if not kinds:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -235,7 +236,7 @@ def test_a_list_that_does_not_end_is_a_bad_row(tmp_path: Path, block_bytes: int)
     ("value", "expected"),
     [
         ([1.5, "nan"], [1.5, np.nan]),
-        ([[1, "inf"], ["-inf"]], [[1.0, np.inf], [-np.inf]]),
+        ([[1.0, "inf"], ["-inf"]], [[1.0, np.inf], [-np.inf]]),
         ([{"v": "nan"}, {"v": 2.0}], [{"v": np.nan}, {"v": 2.0}]),
         (["nan", "inf"], ["nan", "inf"]),
     ],
@@ -246,6 +247,7 @@ def test_the_words_for_nan_and_infinity_are_numbers_beside_numbers_of_a_list(
     source = open_files(open_json, tmp_path, {"data.json": lines_of({"a": value}, {"a": []}, {"a": value})})
     values = [value for part in source.parts for rows in part.read() for value in rows.table.column("a").to_pylist()]
     np.testing.assert_equal(values, [expected, [], expected])
+    assert bad_rows(tmp_path, lines_of({"a": [1, "nan"]}))[1] == [f"data.json:1, column 'a[]': {ELEMENT_FAULT[1]}"]
     assert bad_rows(tmp_path, lines_of({"a": [1.5, "NaN"]}))[1] == [f"data.json:1, column 'a[]': {ELEMENT_FAULT[1]}"]
 
 
@@ -447,8 +449,10 @@ def test_an_object_with_a_list_of_objects_is_never_one_row_in_silence(tmp_path: 
     assert len(rows_in(open_text_file(tmp_path, "rows.json", f"{WRAPPED}\n{WRAPPED}"))) == 2
 
 
-@pytest.mark.parametrize("num_rows", [3, 5_000])
-@pytest.mark.parametrize("orient", ["columns", "index", "split", "list"])
+@pytest.mark.parametrize(
+    ("orient", "num_rows"),
+    [*product(["columns", "index", "split", "list"], [3, 5_000]), ("list", 50_000)],  # whose first list is long
+)
 def test_a_table_in_one_object_is_never_one_row_in_silence(tmp_path: Path, orient: Any, num_rows: int) -> None:
     frame = pd.DataFrame({"x": range(num_rows), "name": [f"item {number}" for number in range(num_rows)]})
     text = json.dumps(frame.to_dict("list")) if orient == "list" else frame.to_json(orient=orient)
