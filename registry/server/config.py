@@ -63,7 +63,7 @@ class ServiceConfig:
         failed_logins_per_minute: the limit for each address; 0 means no limit.
         in_flight: the maximum number of concurrent requests; others get status 503.
         body_bytes: the maximum size of the body of a call: a version with half a million shards has 90 to 115 MB as
-            JSON. A call that changes nothing has at most 16 MiB.
+            JSON. A call of a reader has at most 16 MiB.
         body_seconds: the maximum time that a client may take for the body of a request.
         free_bytes: how much of the disk of the data directory uploads must leave free.
         stop_seconds: the maximum time of requests in flight after SIGTERM.

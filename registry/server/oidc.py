@@ -179,10 +179,9 @@ class IssuerKeys:
         age = re.search(r"\bmax-age=([0-9]{1,9})\b", headers.get("Cache-Control", ""))
         seconds = _FRESH_SECONDS if age is None else min(max(int(age[1]), _LEAST_FRESH), _MOST_FRESH)
         now = self._clock()
-        cached = re.fullmatch(r"[0-9]{1,9}", headers.get("Age", ""))  # a cache sends the Date of its origin
+        kept = re.fullmatch(r"[0-9]{1,9}", headers.get("Age", "")) or "0"  # seconds in a cache, which keeps the Date
         with suppress(ValueError, OverflowError):
-            sent_at = parsedate_to_datetime(headers.get("Date", "")).timestamp()
-            self.seconds_ahead = sent_at + int(cached[0] if cached else 0) - time.time()
+            self.seconds_ahead = parsedate_to_datetime(headers.get("Date", "")).timestamp() + int(kept[0]) - time.time()
         self._document = document
         self._keys = {entry["kid"]: entry for entry in keys if isinstance(entry.get("kid"), str)}
         self._fresh_until, self._stale_after = now + seconds, now + _STALE_SECONDS

@@ -28,6 +28,7 @@ from starlette.routing import Route
 
 from registry.catalog import EventFilter
 from registry.catalog.kept_answers import check_key
+from registry.catalog.policy import READER, Policy
 from registry.catalog.service.calls import CALLS
 from registry.catalog.service.messages import Reading, codec, load_json
 from registry.catalog.service.problems import CONTENT_TYPE, dump_error, status_of
@@ -65,7 +66,7 @@ _RELEASED: Final = frozenset({401, 403, 503})
 """Statuses of a call that may succeed when it is repeated, so that its key is free again."""
 
 _MOST_QUESTION: Final = 2**24
-"""Bytes of the body of a call that changes nothing."""
+"""Bytes of the body of a call that readers may make."""
 
 _MOST_QUESTIONS: Final = 2**17
 """Values in it, such as digests of files."""
@@ -299,12 +300,12 @@ def make_service_app(
         if not is_post and name in CALLS and not CALLS[name].is_get:
             raise _not_by_get(name)
         who = await run_in_threadpool(service.authenticate, request.headers.get("authorization", ""))
-        if name in CALLS:  # before the body is read, which is long only for changes
+        if name in CALLS:  # before the body is read, which is long only for publishers
             service.guarded(who).require_role(CALLS[name])
-        is_write = name in CALLS and CALLS[name].policy.is_write
-        most = config.body_bytes if is_write else min(config.body_bytes, _MOST_QUESTION)
-        has_version = name in CALLS and CALLS[name].policy.subject == "version"  # with its labels and shards
-        most_values = max(most // _BYTES_PER_VALUE, 1000) if is_write or has_version else _MOST_QUESTIONS
+        policy = CALLS[name].policy if name in CALLS else Policy(READER)
+        most = config.body_bytes if policy.role != READER else min(config.body_bytes, _MOST_QUESTION)
+        is_long = policy.role != READER or policy.subject == "version"  # which has its labels and shards
+        most_values = max(most // _BYTES_PER_VALUE, 1000) if is_long else _MOST_QUESTIONS
         body = await gate.read_body(request, most) if is_post else None
         if name == "events":
             answered = await answer_events(

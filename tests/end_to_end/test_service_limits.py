@@ -22,9 +22,10 @@ from support.browse_process import Answer, read_answer
 from support.catalog_samples import publish, sample
 from support.services import make_token
 
+from registry.catalog import Holder
 from registry.catalog.sql_catalog import SqlCatalog, open_sql_catalog
 from registry.errors import CatalogUnavailableError
-from registry.model import Role, new_secret
+from registry.model import Reference, Role, new_secret
 from registry.server import heads
 from registry.server.browse import listen
 from registry.server.config import ServiceConfig
@@ -341,6 +342,21 @@ def test_questions_about_a_version_name_all_of_its_labels_and_shards(serve: Call
         assert [shard.index for shard in client.shards.between(published, "train", 0, 3)] == [0, 1, 2]
         prepared, _ = sample("digits:1.0.0", {"train": [1] * 200_000})
         assert client.attachments(prepared) == ()
+
+
+def test_a_reservation_has_all_objects_that_were_there_before(serve: Callable[..., LimitedServer]) -> None:
+    """Its publisher asks again and again whether it still holds it."""
+    from registry.catalog.service import ServiceCatalog
+
+    server, holder = serve(), Holder.of_this_process("ann")
+    exactly = Reference.parse("digits:1.0.0")
+    with ServiceCatalog(server.url, token=lambda _: server.token) as client:
+        held, _ = client.reservations.reserve("s3://lab/digits/1.0.0", exactly, "1" * 64, holder)
+        names = [f"digits-train.tfrecord-{number:06}-of-400000-with-a-longer-name" for number in range(300_000)]
+        held = client.reservations.note_found(held, holder, names, anew=True)
+        assert held.found is not None
+        assert len(held.found) == 300_000
+        client.reservations.require(held, holder)
 
 
 def test_the_body_of_a_change_is_read_only_for_those_who_may_make_it(serve: Callable[..., LimitedServer]) -> None:
