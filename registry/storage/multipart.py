@@ -16,7 +16,7 @@ from registry.errors import StorageError
 from registry.storage.faults import cannot
 from registry.storage.names import OBJECT_SCHEMES
 from registry.storage.network import Limits
-from registry.storage.store import Store
+from registry.storage.store import Store, warn_of_leftover
 
 _YES: Final = frozenset({"1", "true", "yes", "on", "y", "t"})
 _RULE: Final = "a rule of the bucket can remove them: AbortIncompleteMultipartUpload"
@@ -60,12 +60,14 @@ def list_unfinished(store: Store, notes: list[str]) -> Iterator[UnfinishedUpload
         client = s3_client(boto3)
         pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix)
         for upload in (upload for page in pages for upload in page.get("Uploads", ())):
-            yield UnfinishedUpload(
-                name=upload["Key"][len(prefix) :],
-                upload_id=upload["UploadId"],
-                begun_at=upload["Initiated"].astimezone(UTC),
-                num_bytes=_num_bytes(client, bucket, upload["Key"], upload["UploadId"]),
-            )
+            num_bytes = _num_bytes(client, bucket, upload["Key"], upload["UploadId"])
+            if num_bytes is not None:
+                yield UnfinishedUpload(
+                    name=upload["Key"][len(prefix) :],
+                    upload_id=upload["UploadId"],
+                    begun_at=upload["Initiated"].astimezone(UTC),
+                    num_bytes=num_bytes,
+                )
     except ClientError as error:
         code = error.response.get("Error", {}).get("Code", "unknown")
         notes.append(f"unfinished uploads in parts cannot be listed: the server answered {code:.60}; {_RULE}")
@@ -74,9 +76,12 @@ def list_unfinished(store: Store, notes: list[str]) -> Iterator[UnfinishedUpload
 
 
 def abort_unfinished(store: Store) -> None:
-    """Remove the parts of all unfinished uploads below the root of a store, if they can be listed; raises as both."""
-    for upload in list_unfinished(store, []):
-        abort_upload(store, upload.name, upload.upload_id)
+    """Remove the parts of all unfinished uploads below the root of a store. Warns of what it cannot remove."""
+    try:
+        for upload in list_unfinished(store, []):
+            abort_upload(store, upload.name, upload.upload_id)
+    except StorageError as error:  # it takes a right of its own
+        warn_of_leftover(f"an upload in parts to {store.url}", error)
 
 
 def abort_upload(store: Store, name: str, upload_id: str) -> None:
@@ -120,9 +125,13 @@ def s3_client(boto3: Any) -> Any:
     )
 
 
-def _num_bytes(client: Any, bucket: str, key: str, upload_id: str) -> int:
-    pages = client.get_paginator("list_parts").paginate(Bucket=bucket, Key=key, UploadId=upload_id)
-    return sum(part["Size"] for page in pages for part in page.get("Parts", ()))
+def _num_bytes(client: Any, bucket: str, key: str, upload_id: str) -> int | None:
+    """The bytes of the parts; None if the upload was completed or removed meanwhile."""
+    try:
+        pages = client.get_paginator("list_parts").paginate(Bucket=bucket, Key=key, UploadId=upload_id)
+        return sum(int(part["Size"]) for page in pages for part in page.get("Parts", ()))
+    except client.exceptions.NoSuchUpload:
+        return None
 
 
 def _fault(store: Store, doing: str, error: Exception) -> StorageError:

@@ -34,11 +34,18 @@ from registry.catalog.service import ServiceCatalog
 from registry.catalog.service.requests import ServiceServer
 from registry.catalog.service.store import ServiceStore
 from registry.catalog.web import WebCatalog
-from registry.errors import AlreadyStoredError, CatalogRefusedError, StorageError, UsageError, VerificationError
+from registry.errors import (
+    AlreadyStoredError,
+    CatalogRefusedError,
+    LeftoverWarning,
+    StorageError,
+    UsageError,
+    VerificationError,
+)
 from registry.model import Attachment, Reference, Role
 from registry.server.data import ServedData
 from registry.storage import LocalStore, open_store
-from registry.storage.multipart import list_unfinished
+from registry.storage.multipart import abort_upload, list_unfinished
 from registry.storage.network import TransientFault
 from registry.storage.object_store import ObjectStore
 from registry.storage.signed_upload import (
@@ -582,6 +589,37 @@ def test_a_publisher_who_loses_its_reservation_leaves_no_parts(
     assert offer(server, publisher, path, content[PART:], **begun, part=2)[0] == 409  # it is lost
     assert list(list_unfinished(open_store(bucket), [])) == []
     assert ask(url, "PUT", target, part, **part_headers(Upload.of(part)))[0] >= 400  # though the URL is still valid
+
+
+def test_parts_that_nobody_may_remove_do_not_keep_a_place_reserved(
+    server: TestServer, home: registry.Catalog, in_parts: ServiceStore, publisher: str, bucket: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    offer(server, publisher, "lab/1.0.0/x", os.urandom(PART + 10**6))
+
+    def refuse(store: Any, *_: str) -> None:
+        raise StorageError(f"cannot remove {store.url}: the unfinished uploads cannot be reached (ClientError)")
+
+    monkeypatch.setattr("registry.storage.multipart.abort_upload", refuse)
+    with pytest.warns(
+        LeftoverWarning, match=r"^an upload in parts to .*/lab/1\.0\.0 is no longer needed but could not"
+    ):
+        home.reservations.clear("lab:1.0.0", force=True)
+    assert len([*list_unfinished(open_store(bucket), [])]) == 1
+
+
+def test_an_upload_that_ends_while_uploads_are_listed_is_left_out(
+    server: TestServer, in_parts: ServiceStore, publisher: str, bucket: str
+) -> None:
+    store = open_store(bucket)
+    for name in ("x", "y"):
+        offer(server, publisher, f"lab/1.0.0/{name}", os.urandom(PART + 10**6))
+    first, second = list_unfinished(store, [])
+    notes: list[str] = []
+    left = list_unfinished(store, notes)
+    assert next(left) == first
+    abort_upload(store, second.name, second.upload_id)
+    assert ([*left], notes) == ([], [])
 
 
 def test_two_publishers_who_send_the_same_parts_both_succeed_and_leave_no_parts(
