@@ -91,7 +91,7 @@ def _has_terminal() -> bool:
 
 
 def _pasted(seconds: float) -> str:
-    """A line that the person enters; "" if there is none after some seconds."""
+    """Return the line that the person enters, or "" if there is no line within ``seconds``."""
     import select
 
     return sys.stdin.readline() if select.select([sys.stdin], [], [], seconds)[0] else ""
