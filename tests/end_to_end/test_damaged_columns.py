@@ -97,9 +97,9 @@ def test_a_suspended_process_does_not_keep_others_waiting(catalog: Catalog, monk
         with pytest.raises(StorageError, match="another process has locked the columns of goods"):
             dataset.keep_columns()
         reader = dataset.read("train", keep="disk")
-        assert [plain(example) for example in reader] == expected
         with pytest.warns(RegistryWarning, match="the columns are not kept: another process has locked"):
-            assert [plain(example) for example in reader] == expected
+            for _ in range(2):  # the filling may end before the first epoch
+                assert [plain(example) for example in reader] == expected
     finally:
         os.kill(suspended.pid or 0, signal.SIGCONT)
         ended.set()
@@ -176,9 +176,9 @@ def test_a_cache_without_room_says_so_and_reading_goes_on(
         dataset.keep_columns()
     assert "REGISTRY_CACHE_BYTES" in (caught.value.hint or "")
     reader = dataset.read("train", keep="disk")
-    assert [plain(example) for example in reader] == expected
     with pytest.warns(RegistryWarning, match="the columns are not kept"):
-        assert [plain(example) for example in reader] == expected
+        for _ in range(2):  # the filling may end before the first epoch
+            assert [plain(example) for example in reader] == expected
     monkeypatch.setenv("REGISTRY_CACHE_BYTES", "0")
     with pytest.raises(UsageError, match="the cache is switched off"):
         catalog.dataset("goods").keep_columns()
