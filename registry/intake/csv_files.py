@@ -192,7 +192,10 @@ def _check_names(name: str, names: Sequence[str], *, line: int, has_option: bool
         place = names.index("") + 1
         hint = "Give it a name in the first line of the file."
         if place == 1 and len(names) > 1:
-            hint += " If pandas wrote its index there: frame.to_csv(path, index=False)"
+            hint += (
+                " An index of pandas: frame.to_csv(path, index=False)."
+                " Row names of R: write.csv(frame, path, row.names=FALSE)."
+            )
         raise SourceError(
             f"{name}:{line}: column {place} of {len(names)} has no name",
             hint=hint + or_data,

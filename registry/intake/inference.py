@@ -61,6 +61,7 @@ class Inference:
 
     Args:
         is_text: whether values are text whose types have to be inferred, as in a CSV.
+        is_csv: whether the caller can say which texts mean null.
         hints: features that the source itself defines, by column.
         wishes: types that the user requests, and those of the previous version, by column.
         dates: whether a column of text becomes a column of times if every value is a time in ISO 8601.
@@ -70,12 +71,14 @@ class Inference:
         self,
         *,
         is_text: bool,
+        is_csv: bool = False,
         hints: Mapping[str, Feature],
         wishes: Mapping[str, Wish] | None = None,
         dates: bool = False,
     ) -> None:
         self._dates = dates
         self._is_text = is_text
+        self._is_csv = is_csv
         self._hints = dict(hints)
         self._wishes = {name: wish for name, wish in (wishes or {}).items() if not wish.is_inferred}
         self._before = {name: wish for name, wish in (wishes or {}).items() if wish.is_inferred}
@@ -200,6 +203,8 @@ class Inference:
             kind, reasons = arrow.type_for_alias(word), [reason]
             if column.texts.is_scientific:
                 reasons.append(f"to read numbers: {_option(name, 'float64')}")
+            if self._is_csv and (nulls := column.texts.disguised_nulls):
+                reasons.append(f"if it means null: {spell('nulls', nulls)}")
             if word != "string":
                 plain = replace(plain, example=plain.example.strip('"'))
         elif arrow.types.is_nested(kind) and plain.num_nulls and not is_nullable(kind):

@@ -31,13 +31,17 @@ from registry.intake.remembered import AS_BEFORE, describe_requests
 from registry.intake.schema import Schema
 from registry.intake.source import BadRow, Rows, Source, SourcePart, no_column
 from registry.intake.split_names import check_cases
-from registry.intake.values import list_names
+from registry.intake.text_types import NULL_WORDS
+from registry.intake.values import list_names, quote
 from registry.model import DatasetMetadata, ProgressCallback, count_progress
 from registry.shards.arrow_values import import_pyarrow
 from registry.storage.temporary import check_free_space
 
 KEPT_BYTES: Final = 2**30
 """Text is parsed only once if its rows fit into this number of bytes of a temporary file."""
+
+_MOST_BAD: Final = 10
+"""If there are more bad rows than this for each usable one, the source is probably misread."""
 
 MOST_NAMED: Final = 20
 MOST_KEPT: Final = 10_000
@@ -54,9 +58,15 @@ INTAKE: Final = "intake"
 
 @dataclass(slots=True, kw_only=True)
 class BadRows:
-    """The number of rows and files that cannot be used, and the first of them."""
+    """The number of rows and files that cannot be used, and the first of them.
+
+    Attributes:
+        allowed: how many may be left out.
+        is_csv: whether the source consists of CSV files, in which some texts may mean null.
+    """
 
     allowed: int = 0
+    is_csv: bool = False
     count: int = 0
     first: list[BadRow] = field(default_factory=list)
 
@@ -69,7 +79,8 @@ class BadRows:
         """Raise an UnusableRowsError that names the first rows, if there are more than allowed.
 
         Args:
-            num_usable: the number of the other rows. If it is 0, the hint does not suggest leaving out all rows.
+            num_usable: the number of the other rows. If they are very few, the hint does not suggest leaving out all
+                rows that cannot be used.
             columns: the columns of the schema, whose types may be at fault.
         """
         if self.count <= self.allowed:
@@ -79,13 +90,13 @@ class BadRows:
             lines.append(f"  and {self.count - len(lines):,} more")
         limit = f", and at most {self.allowed:,} may be skipped" if self.allowed else ""
         subject = "1 row or file" if self.count == 1 else f"{self.count:,} rows or files"
-        ways = self._explain_retype(columns) + self._explain_mixed()
+        ways = self._explain_nulls() + self._explain_retype(columns) + self._explain_mixed()
         raise UnusableRowsError(
             "\n".join([f"{subject} cannot be used{limit}", *lines]),
             hint=(
                 f"Correct them, or leave them out: {spell('skip_bad', self.count)}{ways}"
-                if num_usable
-                else self._explain_types(columns, ways)
+                if num_usable * _MOST_BAD >= self.count
+                else self._explain_types(columns, ways, "No row fits" if num_usable == 0 else "Almost no row fits")
             ),
             details={
                 "num_bad": self.count,
@@ -112,7 +123,15 @@ class BadRows:
         column = next((re.split(r"\[\]|/", path)[0] for path in mixed if path), None)
         return "" if column is None else f". To keep the column as text: {spell('features', {column: 'Text'})}"
 
-    def _explain_types(self, columns: Sequence[ColumnSchema], others: str) -> str:
+    def _explain_nulls(self) -> str:
+        """Return a hint that reads texts at fault as null, if they usually mean it."""
+        if not self.is_csv:
+            return ""
+        reasons = [row.reason for row in self.first]
+        nulls = [word for word in NULL_WORDS if any(reason.endswith(f", found {quote(word)}") for reason in reasons)]
+        return f". If it means null: {spell('nulls', nulls)}" if nulls else ""
+
+    def _explain_types(self, columns: Sequence[ColumnSchema], others: str, subject: str) -> str:
         """What to do if no row fits: keep the columns at fault as text, or as the bytes of files, or ``others``."""
         types = import_pyarrow().types
         ways = []
@@ -127,8 +146,9 @@ class BadRows:
                 form, word = "JSON text" if types.is_nested(column.arrow_type) else "text", "Text"
             ways.append(f"To keep the column as {form}: {spell('features', {column.name: word})}")
         if not ways and not others:
-            return "No row fits. Check how the source is written."
-        return ". ".join(["No row fits", *ways[:3]]) + others
+            place = ", and that its first line is neither a title nor a comment" if self.is_csv else ""
+            return f"{subject}. Check how the source is written{place}."
+        return ". ".join([subject, *ways[:3]]) + others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,7 +322,7 @@ def plan_source(
         holdout=holdout,
         is_first=earlier is None,
         # The second pass would report the same rows again.
-        bad=BadRows(allowed=options.skip_bad),
+        bad=BadRows(allowed=options.skip_bad, is_csv=source.kind == "csv"),
         requests=describe_requests(wishes, stored_features(schema, split_by), schema.without_values(num_rows))
         | ({"options": given} if (given := options.describe()) else {}),
         remembered={name: value for name, value in options.describe().items() if name in options.remembered},
@@ -322,9 +342,10 @@ def _read_all(
         The source, which keeps its rows if they are few; the schema; the number of usable rows; and whether every
         record has a name in the source.
     """
-    bad = BadRows(allowed=options.skip_bad)
+    bad = BadRows(allowed=options.skip_bad, is_csv=source.kind == "csv")
     inference = Inference(
         is_text=source.is_text,
+        is_csv=source.kind == "csv",
         hints=source.hints,
         wishes=options.wishes(),
         dates=options.dates,

@@ -9,6 +9,9 @@ All values are tested, without guessing: "007", "+1", ".5", "NA" and "" are text
 number as 100000.0 or 1e+05, so it is more likely a code. A type is no longer tested after the first value that
 contradicts it. The result does not depend on the order of the parts.
 
+Texts that usually mean null, such as R's "NA", keep a column text, too. They are set aside, so that the reason can say
+that all others are numbers.
+
 ``parse_texts`` parses the texts strictly, or in the forms that people write:
 
     inferred   a text must be what programs print for a number: 007, +1 and 1e5 do not fit int64 or float64
@@ -21,7 +24,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -52,6 +55,23 @@ _SCIENTIFIC = re.compile(r"-?[0-9]+(\.[0-9]+)?[eE][+-]?[0-9]+")
 _WORDS: Final = (("true", "True", "TRUE"), ("false", "False", "FALSE"))
 _SPELLINGS: Final = {f"{true} or {false}": (true, false) for true, false in zip(*_WORDS, strict=True)}
 _BOOLEANS: Final = frozenset(word for words in _SPELLINGS.values() for word in words)
+NULL_WORDS: Final = (
+    "NA",
+    "N/A",
+    "n/a",
+    "#N/A",
+    "<NA>",
+    "NULL",
+    "Null",
+    "null",
+    "None",
+    "none",
+    "nil",
+    r"\N",
+    ".",
+    "-",
+    "?",
+)
 _EXACT_LENGTH: Final = 15
 """float64 represents decimal numbers of up to this number of digits without a loss, unless the exponent is large."""
 
@@ -86,7 +106,8 @@ class TextTypes:
     """The forms that all texts of a column have.
 
     Attributes:
-        first: the place of the first text.
+        first: the place of the first text that does not usually mean null.
+        null_words: the first place of each text that usually means null; empty unless ``is_text``.
         misses: the first text without a form, and its place, by the form: ``integer``, ``int64``, ``uint64`` and ``64
             bits`` for integers, ``decimal``, ``exact`` and ``special`` (not finite) for decimal numbers, the
             spellings of booleans, ``time`` for ISO 8601, and the types of times. A form is tested only while all texts
@@ -94,6 +115,7 @@ class TextTypes:
     """
 
     first: Place | None = None
+    null_words: dict[str, Place] = field(default_factory=dict)
     misses: dict[str, tuple[Place, str]] = field(default_factory=dict)
 
     def update(self, texts: Any, place_of: Callable[[int], Place], *, is_text: bool = True) -> None:
@@ -111,6 +133,11 @@ class TextTypes:
             valid = np.flatnonzero(as_mask(texts.is_valid()))
             texts, place_of = texts.drop_null(), partial(place_of_valid, valid, place_of)
         block = _Block(texts, place_of)
+        if is_text:
+            others = self._without_null_words(block)
+            if others is None:
+                return
+            block = others
         self.first = min(self.first or block.start, block.start)
         if is_text:
             self._test_numbers(block)
@@ -121,7 +148,21 @@ class TextTypes:
     def decide(self) -> tuple[str, str]:
         """Return the name of the Arrow type, and the reason for messages."""
         if self.first is None:
-            return "string", "every value is null"
+            return "string", "the values are text" if self.null_words else "every value is null"
+        word, reason = self._decide_others()
+        if not self.disguised_nulls:
+            return word, reason
+        text = self.disguised_nulls[0]
+        is_not = "true or false" if word == "bool" else "a number"
+        return "string", f"{quote(text)} at {show_place(self.null_words[text])} is not {is_not}"
+
+    @property
+    def disguised_nulls(self) -> list[str]:
+        """The texts without which the column would be numbers or booleans, in the order of their first places."""
+        is_text = self.first is None or self._decide_others()[0] == "string"
+        return [] if is_text else sorted(self.null_words, key=self.null_words.__getitem__)
+
+    def _decide_others(self) -> tuple[str, str]:
         if "integer" not in self.misses:
             return self._decide_integer()
         if "decimal" not in self.misses and "special" in self.misses:
@@ -141,7 +182,7 @@ class TextTypes:
     @property
     def time(self) -> Any:
         """Return the first Arrow type of times that represents all texts, or None."""
-        if self.first is None or "time" in self.misses:
+        if self.first is None or self.null_words or "time" in self.misses:
             return None
         return next((kind for kind in _iso_types() if str(kind) not in self.misses), None)
 
@@ -191,10 +232,25 @@ class TextTypes:
         miss = (block.place(index), str(python_value(block.texts, index))[:_MOST_KEPT])
         self.misses[form] = min(miss, self.misses.get(form, miss))
 
+    def _without_null_words(self, block: _Block) -> _Block | None:
+        """Set aside the texts that usually mean null. Returns the others, or None if there are none."""
+        if block.int64 is not None:
+            return block
+        is_null = as_mask(block.is_in(NULL_WORDS))
+        if not is_null.any():
+            return block
+        places = np.flatnonzero(is_null)
+        texts = block.texts.take(places)
+        for word in texts.unique().to_pylist():
+            place = block.place(int(places[texts.index(word).as_py()]))
+            self.null_words[word] = min(place, self.null_words.get(word, place))
+        others = np.flatnonzero(~is_null)
+        return _Block(block.texts.take(others), partial(place_of_valid, others, block.place)) if len(others) else None
+
     def _test_numbers(self, block: _Block) -> None:
         compute = import_pyarrow().compute
         if self._is_open("integer", block.start):
-            numbers = block.as_int64()
+            numbers = block.int64
             if numbers is not None:
                 low, high = (bound.as_py() for bound in compute.min_max(numbers).values())
                 if low < 0:
@@ -259,8 +315,9 @@ class _Block:
         compute = import_pyarrow().compute
         return compute.and_(self.matches(_INTEGER), compute.not_equal(self.texts, "-0"))
 
-    def as_int64(self) -> Any:
-        """Return the numbers if all texts are integers of int64, otherwise None."""
+    @cached_property
+    def int64(self) -> Any:
+        """The numbers if all texts are integers of int64, otherwise None."""
         arrow = import_pyarrow()
         try:
             if len(self.texts) > 4 * _FEW:  # a value that is not an integer is usually among the first

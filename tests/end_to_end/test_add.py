@@ -361,6 +361,28 @@ def test_a_file_without_a_usable_row_has_no_hint_to_leave_all_out(catalog: regis
     assert caught.value.hint == "No row fits. Check how the source is written."
 
 
+def test_a_title_above_the_header_is_not_an_advice_to_leave_out_the_table(
+    catalog: registry.Catalog, tmp_path: Path
+) -> None:
+    (tmp_path / "x.csv").write_text("# of 2024\n# by a tool\nid,v\n" + "".join(f"{row},{row}\n" for row in range(30)))
+    with pytest.raises(UnusableRowsError) as caught:
+        catalog.add(tmp_path / "x.csv")
+    assert caught.value.hint == (
+        "Almost no row fits. Check how the source is written, and that its first line is neither a title nor a comment."
+    )
+
+
+def test_a_text_that_usually_means_null_says_how_to_read_it(catalog: registry.Catalog, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("id,v\n1,2.5\n2,3.5\n")
+    catalog.add(tmp_path / "x.csv")
+    (tmp_path / "x.csv").write_text("id,v\n1,2.5\n2,NA\n3,n/a\n")
+    with pytest.raises(UnusableRowsError) as caught:
+        catalog.add(tmp_path / "x.csv")
+    assert "If it means null: nulls=['NA', 'n/a']. To infer" in (caught.value.hint or "")
+    catalog.add(tmp_path / "x.csv", nulls=["NA", "n/a"], retype=True)
+    assert {row["v"] for row in catalog.dataset("x").read("train")} == {2.5, None}
+
+
 def test_the_hint_of_rows_with_mixed_lists_has_whole_sentences(catalog: registry.Catalog) -> None:
     with pytest.raises(UnusableRowsError) as caught:
         catalog.add([{"words": [1, "a"]}], "rows")

@@ -46,7 +46,7 @@ def infer(
     wishes: Mapping[str, str] | None = None,
 ) -> Schema:
     requested = {name: parse_feature(text) for name, text in (wishes or {}).items()}
-    inference = Inference(is_text=is_text, hints=hints or {}, wishes=requested)
+    inference = Inference(is_text=is_text, is_csv=is_text, hints=hints or {}, wishes=requested)
     for block in blocks:
         inference.update(block[0], rows_of(block))
     return inference.schema()
@@ -86,7 +86,16 @@ def infer_texts(values: Sequence[str | None]) -> ColumnSchema:
         (["TRUE", "FALSE"], "bool", "every value is TRUE or FALSE"),  # as R, Excel and many databases write them
         (["TRUE", "true"], "string", '"true" at a.csv:3 is spelled differently from the values before it'),
         (["T"], "string", "the values are text"),
-        (["true", "n/a"], "string", '"n/a" at a.csv:3 is not true or false'),
+        (["true", "n/a"], "string", "\"n/a\" at a.csv:3 is not true or false; if it means null: nulls=['n/a']"),
+        (
+            ["NA", "2.5", "-", "NA"],  # the first value does not hide that the others are numbers
+            "string",
+            "\"NA\" at a.csv:2 is not a number; if it means null: nulls=['NA', '-']",
+        ),
+        (["NA", "x", "1"], "string", "the values are text"),
+        (["NA", "12%"], "string", "the values are text"),
+        (["NA", None], "string", "the values are text"),
+        (["NA", "2020-01-01"], "string", "the values are text"),
         (["007", "1"], "string", '"007" at a.csv:2 is not a plain decimal number'),
         (
             ["1", "1e5"],
@@ -115,7 +124,7 @@ def infer_texts(values: Sequence[str | None]) -> ColumnSchema:
         (["nan", "inf"], "string", "the values are text"),
         (["1", "+1"], "string", '"+1" at a.csv:3 is not a plain decimal number'),
         (["1.5", ".5"], "string", '".5" at a.csv:3 is not a plain decimal number'),
-        (["1", None, "NA"], "string", '"NA" at a.csv:4 is not a number'),
+        (["1", None, "NA"], "string", "\"NA\" at a.csv:4 is not a number; if it means null: nulls=['NA']"),
         (["1.5", "Infinity"], "string", '"Infinity" at a.csv:3 is not a number'),
         (["0x1F"], "string", "the values are text"),
         ([""], "string", "the values are text"),
@@ -148,7 +157,8 @@ def test_row_900_001_decides_as_row_1_does() -> None:
     last: Block = ("a.csv", 900_001, {"x": ["n/a"]})
     for blocks in ((numbers, last), (last, numbers)):
         column = infer(*blocks, is_text=True).columns[0]
-        assert (column.feature, column.reason) == (Text(), '"n/a" at a.csv:900001 is not a number')
+        assert column.feature == Text()
+        assert column.reason == "\"n/a\" at a.csv:900001 is not a number; if it means null: nulls=['n/a']"
 
 
 @pytest.mark.parametrize(
