@@ -269,7 +269,8 @@ def _insert(connection: sa.Connection, table: sa.Table, columns: Sequence[str], 
     else:  # by the driver: SQLAlchemy's dictionaries of the values take as long as the insertion
         statement = f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"  # noqa: S608 (names of ours)
         for place, name in enumerate(columns):
-            if (bind := table.columns[name].type.bind_processor(connection.dialect)) is not None:
+            kind = table.columns[name].type.dialect_impl(connection.dialect)
+            if (bind := kind.bind_processor(connection.dialect)) is not None:
                 for row in rows:
                     row[place] = bind(row[place])
         connection.exec_driver_sql(statement, list(map(tuple, rows)))
