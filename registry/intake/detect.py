@@ -9,6 +9,7 @@ records, the caller has to choose. Every file that the reader does not receive i
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,7 +48,9 @@ _MOST_NOTES: Final = 3
 """At most this number of text files next to files of another kind are taken for notes, such as ``classes.txt``."""
 
 _NAMED_IN: Final = 2**16
-"""The number of bytes of a table that are searched for the names of such files."""
+"""The number of bytes of a table or a note that are searched for the names of files."""
+
+_BETWEEN_NAMES: Final = re.compile(rb"[\s,;|:=\"'/\\#()<>]+")
 
 _MOST_SNIFFED: Final = 1000
 _OTHER_FORMATS: Final = {
@@ -221,18 +224,26 @@ def _group(files: Files) -> dict[str, list[str]]:
 
 
 def _are_described(files: Files, records: Mapping[str, Sequence[str]]) -> bool:
-    """Whether text files next to other files are data: there are many, or a table or the name of a file names one."""
+    """Whether text files next to other files are data.
+
+    They are if there are many, if a table or the name of a file names one, or if one names a file, such as captions.
+    """
     texts = records.get("text", ())
     if not 0 < len(texts) <= _MOST_NOTES or _find_pair(records) is not None:
         return len(texts) > 0
+
     words = [name.rpartition("/")[2].encode() for name in texts]
-    for name in [*records.get("csv", ()), *records.get("json", ())][:_MOST_NOTES]:
-        path = root_of(files.store) / name
-        with storage_errors("read", str(path)), path.open("rb") as file:
-            head = file.read(_NAMED_IN)
-        if any(word in head for word in words):
-            return True
-    return False
+    tables = [*records.get("csv", ()), *records.get("json", ())][:_MOST_NOTES]
+    if any(word in _head_of(files, name) for name in tables for word in words):
+        return True
+    media = {name.rpartition("/")[2].encode() for kind in MEDIA for name in records.get(kind, ())}
+    return any(not media.isdisjoint(_BETWEEN_NAMES.split(_head_of(files, name))) for name in texts)
+
+
+def _head_of(files: Files, name: str) -> bytes:
+    path = root_of(files.store) / name
+    with storage_errors("read", str(path)), path.open("rb") as file:
+        return file.read(_NAMED_IN)
 
 
 def _find_pair(records: Mapping[str, Sequence[str]]) -> tuple[str, str] | None:
@@ -336,6 +347,14 @@ def _ambiguous(files: Files, found: Mapping[str, Sequence[str]], archives: Seque
         hint += (
             f". To have {pair[0]} and {pair[1]} in one record, add a tar of the folder: "
             f"tar --sort=name -cf NAME.tar -C {shlex.quote(files.location)} ."
+        )
+    elif media and "text" in by_number:
+        text = found["text"][0].rpartition("/")[2]
+        hint += (
+            f". If {text} describes the {described}, write it as metadata.csv, with a column file_name"
+            if len(found["text"]) <= _MOST_NOTES
+            else f". To have {text} and a file of the same name in one record, move them into one folder, and add a "
+            "tar of it"
         )
     elif tables and "text" in by_number:
         hint += ". To have the texts and the columns in one record, write each text into a column of the table"

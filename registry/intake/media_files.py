@@ -58,6 +58,13 @@ if TYPE_CHECKING:
 
 _COLUMNS: Final = {"images": "image", "audio": "audio", "videos": "video", "text": "text"}
 
+_TARGETS: Final = frozenset(
+    f"{word}{ending}"
+    for word in ("annotation", "ground_truth", "groundtruth", "gt", "label", "mask", "segmentation", "target")
+    for ending in ("", "s")
+)
+"""Names of folders whose files say something about the files of the same names in another folder."""
+
 _MOST_SOUNDS: Final = 20
 """The number of audio files that are opened to find the sample rate and the channels."""
 
@@ -108,6 +115,7 @@ def open_media(files: Files, options: AddOptions) -> Source:
     hints: dict[str, Feature] = {column: content}
     label, reason = (None, "") if metadata is not None else find_labels(splits.files)
     if label is not None:
+        _refuse_pairs(files.location, label.names, splits.files)
         hints["label"] = label
     has_path = options.stores_paths() and (metadata is None or PATH not in metadata.table.column_names)
     if has_path:
@@ -177,6 +185,27 @@ def find_labels(splits: Mapping[str, Sequence[str]]) -> tuple[ClassLabel | None,
         return ClassLabel(names=sorted(names)), f"the names of {len(names):,} folders, sorted"
     except FeatureError as error:  # such as a space at the end of a name
         return None, f"no label: {error.message}"
+
+
+def _refuse_pairs(location: str, folders: Sequence[str], splits: Mapping[str, Sequence[str]]) -> None:
+    """Refuse ``images/0.jpg`` beside ``masks/0.png``, which belong to one record. Raises SourceError."""
+    target = next((folder for folder in folders if folder.lower() in _TARGETS), None)
+    if target is None:
+        return
+    for names in splits.values():
+        stems = defaultdict(set)
+        for name in names:
+            folder, _, file = name.rpartition("/")
+            stems[folder].add(file.rpartition(".")[0])
+        if any(other != first for first, *others in [list(stems.values())] for other in others):
+            return
+    raise SourceError(
+        f"{location}: the folders {' and '.join(folders[:5])} have files of the same names, so that {target} is "
+        "probably no class",
+        hint=f"If they are classes, rename the folder {target}. To have both files in one record, call them 0.image.jpg"
+        " and 0.mask.png in one folder, and add a tar of it: tar --sort=name -cf NAME.tar -C FOLDER .",
+        details={"location": location, "folders": list(folders[:100])},
+    )
 
 
 def _describe(kind: str, files: Files, names: Sequence[str], wish: Wish | None) -> tuple[Feature, Convert, str]:

@@ -19,6 +19,7 @@ import pandas as pd
 import pytest
 
 from registry.errors import NotStoredError, SourceError, UsageError
+from registry.features import ClassLabel
 from registry.images.png import encode_png
 from registry.intake.detect import open_source
 from registry.intake.kinds import KINDS, sniff_kind
@@ -167,6 +168,33 @@ def test_a_text_with_the_name_of_an_image_is_no_note(tmp_path: Path) -> None:
     subprocess.run(shlex.split(command.replace("NAME", f"{tmp_path}/out")), check=True)
     source = open_source(tmp_path / "out.tar")
     assert (source.kind, keys(source)) == ("webdataset", ["a/1", "a/2"])
+
+
+def test_a_text_that_names_an_image_is_no_note(tmp_path: Path) -> None:
+    files = {"Images/1.png": PNG, "captions.txt": b"image,caption\n1.png,A dog\n", "notes.txt": b"of 2024"}
+    error = error_of(write(tmp_path, files))
+    assert str(error) == f"{tmp_path} contains files of several kinds: 2 text files, 1 image"
+    assert error.hint is not None
+    assert error.hint.endswith(
+        "If captions.txt describes the images, write it as metadata.csv, with a column file_name"
+    )
+    (tmp_path / "captions.txt").write_bytes(b"about 11.png and 1.pngs")
+    assert account(open_source(tmp_path))["captions.txt"] == ("skipped", "a note")
+
+
+def test_many_texts_beside_images_say_how_to_have_both(tmp_path: Path) -> None:
+    pairs = {f"images/{name}.png": PNG for name in range(5)} | {f"labels/{name}.txt": b"0 0.5" for name in range(5)}
+    hint = error_of(write(tmp_path, pairs)).hint
+    assert hint is not None
+    assert hint.endswith("in one record, move them into one folder, and add a tar of it")
+
+
+def test_pictures_and_their_masks_are_no_classes(tmp_path: Path) -> None:
+    pairs = {f"{split}/{name}": PNG for split in ("train", "test") for name in ("images/1.png", "Masks/1.png")}
+    error = error_of(write(tmp_path, pairs))
+    assert error.message.endswith("have files of the same names, so that Masks is probably no class")
+    (tmp_path / "train/images/2.png").write_bytes(PNG)
+    assert open_source(tmp_path).hints["label"] == ClassLabel(names=["Masks", "images"])
 
 
 def test_a_mixture_is_an_error_and_a_forced_kind_resolves_it(tmp_path: Path) -> None:
