@@ -225,7 +225,7 @@ class Inference:
                 details={"column": name},
             ) from error
         reason = "; ".join(filter(None, reasons)) or "as in the source"
-        return replace(plain, feature=feature, arrow_type=kind, reason=reason, decimals=united.decimals)
+        return replace(plain, feature=feature, arrow_type=kind, reason=reason, decimals=tuple(united.decimals))
 
 
 def declare_schema(

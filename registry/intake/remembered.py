@@ -32,7 +32,7 @@ from registry.intake.value_types import (
     nullable_type,
     plain_type,
 )
-from registry.intake.values import Place, quote, show_place
+from registry.intake.values import Place, quote, show_place, without_nulls
 from registry.shards.arrow_values import import_pyarrow
 
 MAX_CLASSES: Final = 10_000
@@ -63,18 +63,19 @@ class ClassValues:
         is_text = import_pyarrow().types.is_string(plain_type(array.type))
         if not is_text or array.null_count == len(array) or len(self.names) > MAX_CLASSES:
             return
-        valid = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
-        encoded = array.drop_null().dictionary_encode()
+        start = place_of(0)
+        array, place_of = without_nulls(array, place_of)
+        encoded = array.dictionary_encode()
         _, indices = np.unique(encoded.indices.to_numpy(zero_copy_only=False), return_index=True)
         try:
             texts = encoded.dictionary.to_pylist()
         except UnicodeDecodeError:
-            self.not_utf8 = min(self.not_utf8 or place_of(0), place_of(0))
+            self.not_utf8 = min(self.not_utf8 or start, start)
             return
         for text, index in zip(texts, indices.tolist(), strict=True):
             name = text[: MAX_NAME + 1]
             if len(self.names) <= MAX_CLASSES or name in self.names:
-                place = place_of(int(valid[index]))
+                place = place_of(index)
                 self.names[name] = min(self.names.get(name, place), place)
 
     def decide(

@@ -30,8 +30,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from registry.intake.value_types import name_type, place_of_valid
-from registry.intake.values import Place, as_mask, first_of, in_halves, python_value, quote, show_place
+from registry.intake.value_types import name_type
+from registry.intake.values import Place, as_mask, first_of, in_halves, python_value, quote, show_place, without_nulls
 from registry.shards.arrow_values import import_pyarrow
 
 Faults: TypeAlias = dict[int, str]
@@ -129,10 +129,7 @@ class TextTypes:
         forms = ("integer", "decimal", *_SPELLINGS, "time") if is_text else ("time",)
         if texts.null_count == len(texts) or not any(self._is_open(form, place_of(0)) for form in forms):
             return
-        if texts.null_count:
-            valid = np.flatnonzero(as_mask(texts.is_valid()))
-            texts, place_of = texts.drop_null(), partial(place_of_valid, valid, place_of)
-        block = _Block(texts, place_of)
+        block = _Block(*without_nulls(texts, place_of))
         if is_text:
             others = self._without_null_words(block)
             if others is None:
@@ -244,8 +241,8 @@ class TextTypes:
         for word in texts.unique().to_pylist():
             place = block.place(int(places[texts.index(word).as_py()]))
             self.null_words[word] = min(place, self.null_words.get(word, place))
-        others = np.flatnonzero(~is_null)
-        return _Block(block.texts.take(others), partial(place_of_valid, others, block.place)) if len(others) else None
+        others, place_of = without_nulls(_blank(block.texts, is_null), block.place)
+        return _Block(others, place_of) if len(others) else None
 
     def _test_numbers(self, block: _Block) -> None:
         compute = import_pyarrow().compute

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
-from registry.intake.values import Place, show_place
+from registry.intake.values import Place, first_of, show_place, without_nulls
 from registry.shards.arrow_values import import_pyarrow, plain_array
 
 MAX_FIELDS: Final = 20_000
@@ -119,23 +118,23 @@ class ValueTypes:
             seen.low = low if seen.low is None else min(seen.low, low)
             seen.high = high if seen.high is None else max(seen.high, high)
             if types.is_integer(kind) and not -(2**53) <= low <= high <= 2**53:
-                index = first_inexact(array)
-                if index is not None:
-                    seen.inexact = min(seen.inexact or place_of(index), place_of(index))
+                inexact = np.flatnonzero(inexact_integers(array))
+                if inexact.size:
+                    place = place_of(int(inexact[0]))
+                    seen.inexact = min(seen.inexact or place, place)
 
     def _update_struct(self, array: Any, place_of: Callable[[int], Place]) -> None:
         self.fields = {} if self.fields is None else self.fields
         self._see("struct", None, array, place_of)
-        if array.null_count:
-            valid = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
-            array, place_of = array.drop_null(), partial(place_of_valid, valid, place_of)
+        array, place_of = without_nulls(array, place_of)
         start = place_of(0) if len(array) else _NO_PLACE
         for index, (child, values) in enumerate(zip(array.type, array.flatten(), strict=True)):
             order, inner = self.fields.get(child.name, ((start, index), None))
             inner = ValueTypes() if inner is None else inner
             inner.update(values, place_of)
             self.fields[child.name] = (min(order, (start, index)), inner)
-        self._check_fields()
+        if len(self.fields) > MAX_FIELDS:
+            raise TooManyFieldsError
 
     def _update_list(self, array: Any, place_of: Callable[[int], Place]) -> None:
         arrow = import_pyarrow()
@@ -152,111 +151,90 @@ class ValueTypes:
 
         self.element.update(array.flatten(), place_of_element)
 
-    def _check_fields(self) -> None:
-        if self.fields is not None and len(self.fields) > MAX_FIELDS:
-            raise TooManyFieldsError
-
     def ordered_fields(self) -> list[tuple[str, ValueTypes]]:
         """The fields of the structs, in the order of their first occurrence."""
         result = sorted((self.fields or {}).items(), key=lambda item: (item[1][0], item[0]))
         return [(name, inner) for name, (_, inner) in result]
 
-    def unite(
-        self,
-        path: str,
-        num_values: int | None = None,
-        *,
-        is_nested: bool = False,
-        is_in_list: bool = False,
-        nullable: Collection[str] = (),
-    ) -> United:
-        """Return the type that represents all values.
+    def unite(self, column: str, num_rows: int, *, nullable: Collection[str] = ()) -> United:
+        """Return the type that represents all values of a column.
 
         Args:
-            path: the path, for errors.
-            num_values: the number of rows, or of structs around the values, some of which may lack this column or
-                field. None for elements of lists.
-            is_nested: whether the path is a field or an element, and not a column.
-            is_in_list: whether the path is inside of a list.
+            column: its name, for errors.
+            num_rows: the number of rows, some of which may lack the column.
             nullable: the paths that are known to be nullable.
 
         Raises:
             TypeConflictError: no type holds all values.
         """
-        has_nulls = self.num_nulls > 0 or self.num_values < (num_values or 0)
+        united = United(nullable=nullable)
+        united.kind = self._unite(united, column, num_rows)
+        return united
+
+    def _unite(
+        self, united: United, path: str, num_values: int = 0, *, is_nested: bool = False, is_in_list: bool = False
+    ) -> Any:
+        """Return the type of the values at ``path``, of which there are ``num_values`` with those that are missing."""
+        arrow = import_pyarrow()
         has_structs = self.element is not None and self.element.fields is not None
         # A value that may be null here is stored as a list of zero or one element.
         is_wrapped = is_in_list or (self.element is not None and (has_structs or is_nested))
-        has_nulls = has_nulls or (is_wrapped and path in nullable)
-        united = self._unite(path, has_nulls and not is_wrapped, is_nested, is_in_list, nullable)
-        if not (has_nulls and is_wrapped):
-            return united
-        note = f"{path} may be null"
-        return United(nullable_type(united.kind), (*united.notes, note), (), united.decimals)
-
-    def _unite(
-        self, path: str, has_nulls: bool, is_nested: bool, is_in_list: bool, nullable: Collection[str]
-    ) -> United:
-        arrow = import_pyarrow()
+        has_nulls = self.num_nulls > 0 or self.num_values < num_values or (is_wrapped and path in united.nullable)
         used = {name: seen for name, seen in self.seen.items() if seen.has_values} or self.seen
         forms = {"leaf" if seen.kind is not None else name for name, seen in used.items()}
         if len(forms) > 1:
             raise conflict(path, used)
         if forms == {"struct"}:
-            return self._unite_struct(path, has_nulls, is_in_list, nullable)
-        if forms == {"list"}:
+            # In a null struct outside of lists, every field is null.
+            are_missing = has_nulls and not is_wrapped
+            num_values = self.num_values + 1 if are_missing else self.num_values - self.num_nulls
+            fields = [
+                (name, inner._unite(united, f"{path}/{name}", num_values, is_nested=True, is_in_list=is_in_list))
+                for name, inner in self.ordered_fields()
+            ]
+            kind = arrow.struct(fields)
+        elif forms == {"list"}:
             element = self.element or ValueTypes()
-            united = element.unite(
-                f"{path}[]",
-                is_nested=True,
-                is_in_list=True,
-                nullable=nullable,
-            )
             size = next(iter(self.list_sizes)) if len(self.list_sizes) == 1 else -1
-            return United(arrow.list_(united.kind, size), united.notes, (), united.decimals)
+            kind = arrow.list_(element._unite(united, f"{path}[]", is_nested=True, is_in_list=True), size)
+        else:
+            kind = self._unite_leaves(united, path, is_nested=is_nested)
+            united.nulls += [path] if has_nulls and not is_wrapped else []
+        if not (has_nulls and is_wrapped):
+            return kind
+        united.notes.append(f"{path} may be null")
+        return nullable_type(kind)
+
+    def _unite_leaves(self, united: United, path: str, *, is_nested: bool) -> Any:
+        arrow = import_pyarrow()
         leaves = [seen for seen in self.seen.values() if seen.kind is not None]
         kind, note = unite_leaves(path, leaves)
         if arrow.types.is_null(kind):
             kind, note = arrow.string(), f"{path} has no values" if is_nested else "every value is null"
-        decimals: tuple[tuple[str, str], ...] = ()
         if arrow.types.is_decimal(kind):
-            decimals = ((path.replace("[]", ""), str(kind)),) if len(leaves) == 1 else ()
+            united.decimals += [(path.replace("[]", ""), str(kind))] if len(leaves) == 1 else []
             kind, note = arrow.string(), f"{kind} as its exact text"
-        return United(kind, (note,) if note else (), (path,) if has_nulls else (), decimals)
-
-    def _unite_struct(self, path: str, has_nulls: bool, is_in_list: bool, nullable: Collection[str]) -> United:
-        # In a null struct outside of lists, every field is null.
-        num_values = self.num_values + 1 if has_nulls else self.num_values - self.num_nulls
-        united = [
-            (
-                name,
-                inner.unite(f"{path}/{name}", num_values, is_nested=True, is_in_list=is_in_list, nullable=nullable),
-            )
-            for name, inner in self.ordered_fields()
-        ]
-        return United(
-            import_pyarrow().struct([(name, child.kind) for name, child in united]),
-            tuple(note for _, child in united for note in child.notes),
-            tuple(null for _, child in united for null in child.nulls),
-            tuple(decimal for _, child in united for decimal in child.decimals),
-        )
+        united.notes += [note] if note else []
+        return kind
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class United:
     """A type that represents all values.
 
     Attributes:
+        nullable: the paths that are known to be nullable.
         kind: the Arrow type.
         notes: the types that were widened, for messages.
         nulls: the paths of nulls outside of lists.
         decimals: the paths of decimals, which become text, and their types.
     """
 
-    kind: Any
-    notes: tuple[str, ...]
-    nulls: tuple[str, ...]
-    decimals: tuple[tuple[str, str], ...] = ()
+    nullable: Collection[str]
+    kind: Any = None
+    notes: list[str] = field(default_factory=list)
+    nulls: list[str] = field(default_factory=list)
+    decimals: list[tuple[str, str]] = field(default_factory=list)
 
 
 def unite_leaves(path: str, leaves: list[SeenType]) -> tuple[Any, str]:
@@ -415,17 +393,11 @@ def nullable_paths(path: str, kind: Any) -> Iterator[str]:
         yield from nullable_paths(f"{path}[]", kind.value_type)
 
 
-def place_of_valid(valid: Any, place_of: Callable[[int], Place], index: int) -> Place:
-    """Map an index among the values that are not null, whose indices are ``valid``, to its place."""
-    return place_of(int(valid[index]))
-
-
 def _earlier(first: Place, array: Any, place_of: Callable[[int], Place]) -> Place:
     """Return the earlier of ``first`` and the place of the first value that is not null."""
     if array.null_count == len(array) or first <= place_of(0):
         return first
-    valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
-    return min(first, place_of(int(valid.argmax())))
+    return min(first, place_of(first_of(array.is_valid(), value=True) or 0))
 
 
 def as_integers(array: Any) -> Any:
@@ -437,12 +409,6 @@ def count_type(kind: Any) -> Any:
     """Return the integer type for the number of units of times of 32 or 64 bits."""
     arrow = import_pyarrow()
     return arrow.int32() if kind.bit_width == 32 else arrow.int64()
-
-
-def first_inexact(array: Any) -> int | None:
-    """Return the index of the first integer that float64 cannot represent."""
-    places = np.flatnonzero(inexact_integers(array))
-    return int(places[0]) if len(places) else None
 
 
 def inexact_integers(array: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:

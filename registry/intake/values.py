@@ -137,6 +137,14 @@ def first_of(mask: Any, *, value: bool) -> int | None:
     return None if index < 0 else index
 
 
+def without_nulls(array: Any, place_of: Callable[[int], Place]) -> tuple[Any, Callable[[int], Place]]:
+    """Return the values that are not null, and the function that returns their places."""
+    if not array.null_count:
+        return array, place_of
+    valid = np.flatnonzero(as_mask(array.is_valid()))
+    return array.drop_null(), lambda index: place_of(int(valid[index]))
+
+
 def in_halves(array: Any, convert: Callable[[Any], Any], refuse: Callable[[int], Any]) -> Any:
     """Convert a whole array, or if that fails, its halves.
 
