@@ -53,34 +53,26 @@ _NAMED_IN: Final = 2**16
 _BETWEEN_NAMES: Final = re.compile(rb"[\s,;|:=\"'/\\#()<>]+")
 
 _MOST_SNIFFED: Final = 1000
-_OTHER_FORMATS: Final = {
-    **{
-        extension: f"Read it with pandas: registry.add(pandas.read_{form}({{path!r}}), 'NAME')"
-        for form, extensions in {
-            "excel": (".xlsx", ".xls", ".xlsm", ".ods"),
-            "stata": (".dta",),
-            "spss": (".sav",),
-            "sas": (".sas7bdat", ".xpt"),
-            "orc": (".orc",),
-            "xml": (".xml",),
-        }.items()
-        for extension in extensions
-    },
-    **dict.fromkeys(
+_OTHER_FORMATS: Final = (
+    ((".xlsx", ".xls", ".xlsm", ".ods"), "Read it with pandas: registry.add(pandas.read_excel({path!r}), 'NAME')"),
+    ((".dta",), "Read it with pandas: registry.add(pandas.read_stata({path!r}), 'NAME')"),
+    ((".sav",), "Read it with pandas: registry.add(pandas.read_spss({path!r}), 'NAME')"),
+    ((".sas7bdat", ".xpt"), "Read it with pandas: registry.add(pandas.read_sas({path!r}), 'NAME')"),
+    ((".orc",), "Read it with pandas: registry.add(pandas.read_orc({path!r}), 'NAME')"),
+    ((".xml",), "Read it with pandas: registry.add(pandas.read_xml({path!r}), 'NAME')"),
+    (
         (".db", ".sqlite", ".sqlite3"),
         "Read a table with pandas: registry.add(pandas.read_sql('SELECT * FROM T', 'sqlite:///' + {path!r}), 'NAME')",
     ),
-    ".avro": "Read it with polars: registry.add(polars.read_avro({path!r}), 'NAME')",
-    **dict.fromkeys(
-        (".h5", ".hdf5", ".mat"), "Read it in Python, and pass arrays: registry.add({{'x': array}}, 'NAME')"
-    ),
-    **dict.fromkeys(
+    ((".avro",), "Read it with polars: registry.add(polars.read_avro({path!r}), 'NAME')"),
+    ((".h5", ".hdf5", ".mat"), "Read it in Python, and pass arrays: registry.add({{'x': array}}, 'NAME')"),
+    (
         (".pkl", ".pickle", ".pth"),
         "A pickle can run code, so it is never opened here. Load it in Python: registry.add(object, 'NAME')",
     ),
-    ".rar": "Extract it, then add the folder.",
-    ".7z": "Extract it, then add the folder.",
-}
+    ((".rar", ".7z"), "Extract it, then add the folder."),
+)
+"""Extensions of files that are not read here, and how to add such a file."""
 
 
 def open_source(
@@ -206,7 +198,7 @@ def _group(files: Files) -> dict[str, list[str]]:
             result[kind].append(name)
     if not any(result.values()):
         for name in others[:_MOST_SNIFFED] if len(others) > _MOST_SNIFFED else others:
-            if extension_of(name) not in _OTHER_FORMATS and _why_side_file(name) is None:
+            if _how_to_read(files, name) is None and _why_side_file(name) is None:
                 kind = sniff_kind(root_of(files.store) / name)
                 if kind is not None:
                     result[kind].append(name)
@@ -367,16 +359,15 @@ def _ambiguous(files: Files, found: Mapping[str, Sequence[str]], archives: Seque
 
 def _unknown(files: Files) -> SourceError:
     names = ", ".join(repr(name) for name in files.names[:3]) + (" ..." if files.names[3:] else "")
-    hint = next(
-        (
-            _OTHER_FORMATS[extension_of(name)].format(path=str(root_of(files.store) / name))
-            for name in files.names
-            if extension_of(name) in _OTHER_FORMATS
-        ),
-        f"Name the kind: {spell('kind=KIND')}, with one of {', '.join(KINDS)}.",
-    )
+    hint = next(filter(None, (_how_to_read(files, name) for name in files.names)), None)
     return SourceError(
         f"{files.location}: none of {counted(len(files.names), 'file')} is of a known kind: {names}",
-        hint=hint,
+        hint=hint or f"Name the kind: {spell('kind=KIND')}, with one of {', '.join(KINDS)}.",
         details={"location": files.location, "files": list(files.names[:100])},
     )
+
+
+def _how_to_read(files: Files, name: str) -> str | None:
+    """Explain how to add a file that is read by other software, or return None for other files."""
+    extension, path = extension_of(name), str(root_of(files.store) / name)
+    return next((hint.format(path=path) for extensions, hint in _OTHER_FORMATS if extension in extensions), None)

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias, cast
 
 from registry.errors import SourceError
 from registry.intake.archives import EXTENSIONS as ARCHIVES
-from registry.intake.archives import ZIP_SIGNATURES, is_archive
+from registry.intake.archives import ZIP_SIGNATURES
 from registry.intake.media_bytes import AUDIO, IMAGES, VIDEOS, extension_of, format_of
 from registry.intake.options import AddOptions
 from registry.intake.source import Files, Source
@@ -84,24 +84,19 @@ _TAR_MAGIC: Final = slice(257, 262)
 
 
 _KIND_OF_EXTENSION: Final = {
-    extension: kind for kind, those in KINDS.items() for extension in those.extensions if extension.count(".") == 1
-}
-_LAST_EXTENSIONS: Final = frozenset({"." + archive.rpartition(".")[2] for archive in ARCHIVES} | set(COMPRESSIONS))
-_LONG_EXTENSIONS: Final = {
-    extension: kind for kind, those in KINDS.items() for extension in those.extensions if extension.count(".") > 1
+    **{extension: kind for kind, those in KINDS.items() for extension in those.extensions},
+    **dict.fromkeys(ARCHIVES, ARCHIVE),
 }
 
 
 def kind_of(name: str) -> str | None:
     """Return the kind of a file by its name: a key of ``KINDS``, ``ARCHIVE``, or None."""
-    extension = extension_of(name)
-    kind = _KIND_OF_EXTENSION.get(extension)
-    if kind is not None or extension not in _LAST_EXTENSIONS:
+    kind = _KIND_OF_EXTENSION.get(extension_of(name))
+    if kind is not None:
         return kind
-    lower = name.lower()
-    if is_archive(lower):
-        return ARCHIVE
-    return next((kind for extension, kind in _LONG_EXTENSIONS.items() if lower.endswith(extension)), None)
+    stem, _, last = name.lower().rpartition(".")
+    _, dot, inner = stem.rpartition(".")
+    return _KIND_OF_EXTENSION.get(f".{inner}.{last}") if dot else None  # such as .csv.gz
 
 
 def sniff_kind(path: Path) -> str | None:
