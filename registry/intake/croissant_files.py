@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -101,17 +101,13 @@ def open_croissant(files: Files, options: AddOptions) -> Source:
     return _Opener(document, name, folder).open(options)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
-    """The columns, the field of the splits, and the files that are read for a record set."""
-
-    record_set: RecordSet
-    columns: Sequence[RecordField]
-    split: RecordField | None
-    files: Files
-
-
 class _Opener:
+    """Opens one record set: its columns, the field of its splits if there is one, and the files that have them."""
+
+    _columns: Sequence[RecordField]
+    _split: RecordField | None
+    _read: Files
+
     def __init__(self, document: Document, name: str, folder: Files) -> None:
         self._document = document
         self._name = name
@@ -125,9 +121,9 @@ class _Opener:
         if record_set.data is not None:
             source = self._open_inline(record_set)
         else:
-            plan = self._plan(record_set)
-            is_tables = not any(field.file_property == "content" for field in plan.columns)
-            source = self._open_tables(plan) if is_tables else self._open_contents(plan)
+            self._plan(record_set)
+            is_tables = not any(field.file_property == "content" for field in self._columns)
+            source = self._open_tables() if is_tables else self._open_contents()
         # A document that the caller names by its path may be a hidden file, which the listing of the folder skips.
         size = self._folder.store.size(self._name)
         document = account_for([(self._name, size)], "metadata", reason="the Croissant document")
@@ -169,9 +165,10 @@ class _Opener:
             )
         return chosen[0]
 
-    def _plan(self, record_set: RecordSet) -> _Plan:
-        split = next((field for field in record_set.fields if self._is_split(field)), None)
-        columns = [field for field in record_set.fields if field is not split]
+    def _plan(self, record_set: RecordSet) -> None:
+        """Find out what is read for a record set."""
+        self._split = next((field for field in record_set.fields if self._is_split(field)), None)
+        self._columns = [field for field in record_set.fields if field is not self._split]
         leaves = [leaf for field in record_set.fields for leaf in (field.fields or (field,))]
         for leaf in leaves:
             if leaf.unsupported:
@@ -180,7 +177,7 @@ class _Opener:
         if len(resources) != 1:
             listing = ", ".join(map(repr, resources))
             self._files.fail(f"the record set {record_set.name!r} combines {listing}, which is not supported", OTHER)
-        return _Plan(record_set=record_set, columns=columns, split=split, files=self._files.resolve(resources[0]))
+        self._read = self._files.resolve(resources[0])
 
     def _is_split(self, field: RecordField) -> bool:
         if {"Split", "wd:Q3985153", "Q3985153"} & set(field.types):
@@ -197,22 +194,22 @@ class _Opener:
             (record_set for record_set in self._document.record_sets if record_set.id == field.references), None
         )
 
-    def _open_tables(self, plan: _Plan) -> Source:
-        columns = {field.name: self._column_of(field) for field in plan.columns}
-        kind = self._kind_of(plan)
-        splits, split_by = {"train": list(plan.files.names)}, ""
-        if plan.split is not None and plan.split.file_property:
-            splits = self._splits_by_name(plan, plan.split)
-        elif plan.split is not None:
-            split_by = plan.split.name
-            columns[split_by] = plan.split.column
+    def _open_tables(self) -> Source:
+        columns = {field.name: self._column_of(field) for field in self._columns}
+        kind = self._kind_of()
+        splits, split_by = {"train": list(self._read.names)}, ""
+        if self._split is not None and self._split.file_property:
+            splits = self._splits_by_name(self._split)
+        elif self._split is not None:
+            split_by = self._split.name
+            columns[split_by] = self._split.column
         sources = {
             split: KINDS[kind].open()(
-                plan.files.only(names), AddOptions(kind=kind, splits={split: "*"}, has_csv_options=False)
+                self._read.only(names), AddOptions(kind=kind, splits={split: "*"}, has_csv_options=False)
             )
             for split, names in splits.items()
         }
-        reason = f"the field {plan.split.name!r}" if plan.split else "the record set has no field of splits"
+        reason = f"the field {self._split.name!r}" if self._split else "the record set has no field of splits"
         source = combine_splits(sources, split_reason=reason)
         first = source.first_rows()
         known = [] if first is None else first.table.column_names
@@ -222,10 +219,10 @@ class _Opener:
             )
         own = {column: source.hints[column] for column in columns.values() if column in source.hints}
         is_untyped = source.is_text or kind == "json"
-        hints = self._hints(plan.columns, is_untyped=is_untyped) | {
-            field.name: own[columns[field.name]] for field in plan.columns if columns[field.name] in own
+        hints = self._hints(self._columns, is_untyped=is_untyped) | {
+            field.name: own[columns[field.name]] for field in self._columns if columns[field.name] in own
         }
-        listed = self._listed_splits(plan.split) if plan.split is not None and split_by else frozenset()
+        listed = self._listed_splits(self._split) if self._split is not None and split_by else frozenset()
         parts = [part.mapped(partial(_select, columns, split_by, listed)) for part in source.parts]
         left = [name for name in known if name not in columns.values()]
         about = f"; not in the record set: {', '.join(map(repr, left[:_MOST_SHOWN]))}" if left else ""
@@ -240,13 +237,13 @@ class _Opener:
             self._files.fail(f"field {field.id!r}: only whole columns of tables are supported", OTHER)
         return column
 
-    def _kind_of(self, plan: _Plan) -> str:
+    def _kind_of(self) -> str:
         """Return the kind of a table by its encoding or extension."""
-        ids = {leaf.resource for field in plan.columns for leaf in (field.fields or (field,))}
+        ids = {leaf.resource for field in self._columns for leaf in (field.fields or (field,))}
         resource = self._document.files[ids.pop()]
         if resource.encoding in _ENCODINGS:
             return _ENCODINGS[resource.encoding]
-        name = plan.files.names[0]
+        name = self._read.names[0]
         kind = kind_of(name)
         if kind not in ("csv", "json", "parquet", "arrow"):
             hint = "For a folder of TFDS, use: registry import tfds DIR" if "tfrecord" in name.lower() else OTHER
@@ -262,10 +259,10 @@ class _Opener:
             values = [next(iter(row.values()), None) for row in rows]
         return frozenset(str(value) for value in values if value is not None)
 
-    def _splits_by_name(self, plan: _Plan, field: RecordField) -> dict[str, list[str]]:
+    def _splits_by_name(self, field: RecordField) -> dict[str, list[str]]:
         """Return the files of each split, which a regular expression over their names decides."""
         result: dict[str, list[str]] = {}
-        for name in plan.files.names:
+        for name in self._read.names:
             result.setdefault(check_split_name(self._value_of(field, name)), []).append(name)
         target = self._target(field)
         listed = [] if target is None else map(str, target.values(field.references))
@@ -286,14 +283,14 @@ class _Opener:
             value = next((group for group in match.groups() if group is not None), match[0])
         return value
 
-    def _open_contents(self, plan: _Plan) -> Source:
+    def _open_contents(self) -> Source:
         """Open each file as a record of its content and of values from its name."""
-        contents = [field for field in plan.columns if field.file_property == "content"]
+        contents = [field for field in self._columns if field.file_property == "content"]
         if len(contents) != 1 or contents[0].regexes:
             self._files.fail("a record set needs exactly one field with the content of the file", OTHER)
         content = contents[0]
-        others = [field for field in plan.columns if field is not content]
-        splits = {"train": list(plan.files.names)} if plan.split is None else self._splits_by_name(plan, plan.split)
+        others = [field for field in self._columns if field is not content]
+        splits = {"train": list(self._read.names)} if self._split is None else self._splits_by_name(self._split)
         is_text = "Text" in content.types
         picture = Image(shape=(None, None, None)) if "ImageObject" in content.types else None
         pa = import_pyarrow()
@@ -301,7 +298,7 @@ class _Opener:
         def make(names: Sequence[str]) -> FilePart:
             values = {field.name: [self._value_of(field, name) for name in names] for field in others}
             return FilePart(
-                store=plan.files.store,
+                store=self._read.store,
                 names=names,
                 column=content.name,
                 is_text=is_text,
@@ -318,11 +315,11 @@ class _Opener:
             hints[content.name] = picture
         return Source(
             kind=KIND,
-            summary=f"{len(plan.files.names):,} files",
+            summary=f"{len(self._read.names):,} files",
             parts=open_parts(splits, make),
             hints=hints,
-            files=[use for split, names in splits.items() for use in plan.files.uses(names, "records", split=split)],
-            split_reason=f"the field {plan.split.name!r}" if plan.split else "the record set has no field of splits",
+            files=[use for split, names in splits.items() for use in self._read.uses(names, "records", split=split)],
+            split_reason=f"the field {self._split.name!r}" if self._split else "the record set has no field of splits",
         )
 
     def _open_inline(self, record_set: RecordSet) -> Source:

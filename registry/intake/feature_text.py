@@ -306,7 +306,8 @@ def arrow_type_of(feature: Feature, found: Any = None) -> Any:
     """
     arrow = import_pyarrow()
     if isinstance(feature, FeaturesDict):
-        inside = _types_of_fields(found)
+        is_struct = found is not None and arrow.types.is_struct(found)
+        inside = {field.name: field.type for field in found} if is_struct else {}
         return arrow.struct([(name, arrow_type_of(inner, inside.get(name))) for name, inner in feature.items()])
     if isinstance(feature, Sequence):
         inner = arrow_type_of(feature.feature, getattr(found, "value_type", None))
@@ -377,12 +378,6 @@ def as_optional(feature: Feature) -> Feature:
         value_range=feature.value_range,
         optional=True,
     )
-
-
-def _types_of_fields(found: Any) -> dict[str, Any]:
-    if found is None or not import_pyarrow().types.is_struct(found):
-        return {}
-    return {field.name: field.type for field in found}
 
 
 def _type_of_dtype(dtype: np.dtype[Any], found: Any) -> Any:

@@ -11,7 +11,6 @@ plan with ``publish_next_in_place``. ``detect`` refuses to copy TFRecord and Arr
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import shlex
@@ -22,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Final
 from registry.engines import Piece, choose_engine
 from registry.errors import (
     CorruptExampleError,
-    NotStoredError,
     PreparedFormatError,
     RegistryError,
     SourceError,
@@ -35,6 +33,7 @@ from registry.features import FeaturesDict
 from registry.intake.conversion import ColumnSchema
 from registry.intake.feature_text import arrow_type_of, as_optional
 from registry.intake.file_parts import account_for_source, refuse_folder_columns
+from registry.intake.listing import no_files
 from registry.intake.media_bytes import format_of
 from registry.intake.options import AddOptions
 from registry.intake.plan import BadRows, Plan
@@ -128,11 +127,7 @@ def plan_in_place(
             details={"path": mask(location)},
         )
     if described is None and not names and store.local_root is None:
-        raise NotStoredError(
-            f"no files at {mask(location)}",
-            hint="Check the URL, and that you may list it.",
-            details={"path": mask(location)},
-        )
+        raise no_files(location)
     leave = f"Leave out {spell('in_place')}: then the records are copied"
     refuse_folder_columns(names, options.splits, hint=f"{leave}, with these columns.")
     records = [name for name in names if format_of_records(name) is not None]
@@ -398,9 +393,8 @@ def _propose_schema(store: Store, name: str) -> str:
         columns = {}
     if not columns:
         return "docs/adding.md lists the types. For example:\ncolumns:\n  image: Image\n  label: ClassLabel(cat, dog)"
-    text = io.StringIO()
-    text.write(write_yaml({"columns": columns}))
-    return f"The first record of {name} has these columns; correct the types:\n{text.getvalue().rstrip()}"
+    schema = write_yaml({"columns": columns}).rstrip()
+    return f"The first record of {name} has these columns; correct the types:\n{schema}"
 
 
 def _nest(flat: Mapping[str, FlatValue]) -> dict[str, Any]:

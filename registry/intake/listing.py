@@ -309,16 +309,17 @@ def _download(url: str, progress: Progress) -> Files:
 
 
 def _list_remote(url: str) -> tuple[Store, Sequence[str], bool]:
-    """Return the store, the names in it (all names of a folder, or that of a file), and whether it is a folder."""
+    """Return the store, the names in it (all names of a folder, or that of a file), and whether it is a folder.
+
+    Raises NotStoredError if there are none.
+    """
     if url.startswith(("http://", "https://")):
         parts = urlsplit(url)
         folder, _, name = parts.path.rpartition("/")
-        if not name and not parts.query:
-            store = open_store(url)
-            return store, _some(store.list(), url), True
-        # A slash in the query would be read as part of the path.
-        query = "?" + parts.query.replace("/", "%2F").replace("\\", "%5C") if parts.query else ""
-        return open_store(f"{parts.scheme}://{parts.netloc}{folder}"), [f"{name or 'index'}{query}"], False
+        if name or parts.query:
+            # A slash in the query would be read as part of the path.
+            query = "?" + parts.query.replace("/", "%2F").replace("\\", "%5C") if parts.query else ""
+            return open_store(f"{parts.scheme}://{parts.netloc}{folder}"), [f"{name or 'index'}{query}"], False
     store = open_store(url)
     names = store.list()
     parent, _, name = url.rpartition("/")
@@ -326,17 +327,17 @@ def _list_remote(url: str) -> tuple[Store, Sequence[str], bool]:
         folder_store = open_store(parent)
         if folder_store.exists(name):
             return folder_store, [name], False
-    return store, _some(names, url), True
+    if not names:
+        raise no_files(url)
+    return store, names, True
 
 
-def _some(names: Sequence[str], url: str) -> Sequence[str]:
-    if names:
-        return names
-    error = NotStoredError(
-        f"no files at {mask(url)}", hint="Check the URL, and that you may list it.", details={"path": mask(url)}
-    )
+def no_files(url: str) -> NotStoredError:
+    """Make the error for a URL at which there is nothing."""
+    url = mask(url)
+    error = NotStoredError(f"no files at {url}", hint="Check the URL, and that you may list it.", details={"path": url})
     error.errno = 2
-    raise error
+    return error
 
 
 def _copy(store: Store, name: str, target: LocalStore, progress: Progress) -> tuple[int, str]:

@@ -17,7 +17,7 @@ import posixpath
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -120,7 +120,7 @@ def open_media(files: Files, options: AddOptions) -> Source:
     has_path = options.stores_paths() and (metadata is None or PATH not in metadata.table.column_names)
     if has_path:
         hints[PATH] = Text()
-    unused = iter([metadata.bad if metadata is not None else ()])
+    unused = iter([metadata.bad_rows() if metadata is not None else ()])
 
     def read(some: Sequence[str]) -> FilePart:
         return FilePart(
@@ -299,7 +299,7 @@ def _summary(kind: str, names: Sequence[str], label: str, metadata: Metadata | N
     if unfit:
         result += f", stored as bytes: {unfit}"
     if metadata is not None:
-        return f"{result}; metadata from {counted(len(metadata.files), 'file')}{metadata.summary}"
+        return f"{result}; metadata from {counted(len(metadata.files), 'file')}{metadata.summary(KINDS[kind].noun)}"
     return f"{result}; {label if label.startswith('no label') else f'label: {label}'}"
 
 
@@ -307,33 +307,6 @@ NAMES: Final = {"metadata.csv": "csv", "metadata.jsonl": "json", "metadata.parqu
 FILE_NAME: Final = "file_name"
 _MOST_SHOWN: Final = 5
 """The maximum number of entries, and of files, that a message shows."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metadata:
-    """The columns of the metadata files of a source.
-
-    Attributes:
-        table: the columns without ``file_name``.
-        row_of: the row of ``table`` for each file with an entry; at least one file has an entry.
-        files: the names of the metadata files.
-        bad: entries that cannot be used, and files without an entry.
-        summary: the numbers of such entries and files for messages; may be empty.
-        hints: features that the metadata file itself defines.
-        is_text: whether values are text whose types have to be inferred.
-    """
-
-    table: pa.Table
-    row_of: Mapping[str, int]
-    files: Sequence[str]
-    bad: tuple[BadRow, ...] = ()
-    summary: str = ""
-    hints: Mapping[str, Feature] = field(default_factory=dict)
-    is_text: bool = False
-
-    def rows_of(self, names: Sequence[str]) -> pa.Table:
-        """Return the rows of some files with an entry, in the order of the files."""
-        return self.table.take(import_pyarrow().array([self.row_of[name] for name in names], "int64"))
 
 
 def is_metadata(name: str) -> bool:
@@ -358,9 +331,7 @@ def read_metadata(files: Files, names: Sequence[str], media: Sequence[str], noun
         SourceError: a file cannot be read or has no column ``file_name``, two files have different columns, or no entry
             matches a file.
     """
-    matching = _Matching(media, spell_place(files.location))
     tables: list[pa.Table] = []
-    hints: dict[str, Feature] = {}
     formats = sorted({NAMES[name.rpartition("/")[2]] for name in names})
     if len(formats) > 1:
         raise SourceError(
@@ -368,9 +339,10 @@ def read_metadata(files: Files, names: Sequence[str], media: Sequence[str], noun
             hint="Remove all but one of them, or convert them to one format.",
             details={"files": list(names[:100])},
         )
+    matching = Metadata(names, media, spell_place(files.location), is_text=formats == ["csv"])
     for name in names:
         source = KINDS[formats[0]].open()(files.only([name]), AddOptions(kind=formats[0], has_csv_options=False))
-        hints |= source.hints
+        matching.hints |= {column: feature for column, feature in source.hints.items() if column != FILE_NAME}
         for part in source.parts:
             for rows in part.read():
                 matching.bad += rows.bad
@@ -383,29 +355,31 @@ def read_metadata(files: Files, names: Sequence[str], media: Sequence[str], noun
                     )
                 matching.add(name, table.column(FILE_NAME).to_pylist(), rows.lines)
                 tables.append(table.drop_columns([FILE_NAME]))
-    matching.require_matches(files.location, names, noun)
-    return Metadata(
-        table=_concatenate(tables, names),
-        row_of=matching.row_of,
-        files=names,
-        bad=matching.bad_rows(names),
-        summary=matching.summary(noun),
-        hints={column: feature for column, feature in hints.items() if column != FILE_NAME},
-        is_text=formats == ["csv"],
-    )
+    matching.require_matches(files.location, noun)
+    matching.table = _concatenate(tables, names)
+    return matching
 
 
-class _Matching:
-    """The entries of metadata files, matched with the files that they describe.
+class Metadata:
+    """The entries of the metadata files of a source, matched with the files that they describe.
 
     Attributes:
-        row_of: the number of the entry for each file with an entry, counted over all metadata files.
+        files: the names of the metadata files.
+        table: the columns without ``file_name``.
+        row_of: the number of the entry, and row of ``table``, for each file with an entry.
         bad: rows that cannot be used for a reason other than the name of a file.
+        hints: features that the metadata files themselves define.
+        is_text: whether values are text whose types have to be inferred.
     """
 
-    def __init__(self, media: Sequence[str], roots: Sequence[str]) -> None:
+    table: pa.Table
+
+    def __init__(self, files: Sequence[str], media: Sequence[str], roots: Sequence[str], *, is_text: bool) -> None:
+        self.files = files
         self.row_of: dict[str, int] = {}
         self.bad: list[BadRow] = []
+        self.hints: dict[str, Feature] = {}
+        self.is_text = is_text
         self._media = media
         self._names = frozenset(media)
         self._roots = roots
@@ -434,10 +408,15 @@ class _Matching:
                 self.row_of[path] = self._num_entries
             self._num_entries += 1
 
-    def require_matches(self, location: str, names: Sequence[str], noun: str) -> None:
+    def rows_of(self, names: Sequence[str]) -> pa.Table:
+        """Return the rows of some files with an entry, in the order of the files."""
+        return self.table.take(import_pyarrow().array([self.row_of[name] for name in names], "int64"))
+
+    def require_matches(self, location: str, noun: str) -> None:
         """Raise SourceError if no entry matches a file."""
         if self.row_of:
             return
+        names = self.files
         where = names[0] if len(names) == 1 else f"{len(names):,} metadata files"
         if not self._num_entries:
             raise SourceError(
@@ -467,9 +446,10 @@ class _Matching:
             },
         )
 
-    def bad_rows(self, names: Sequence[str]) -> tuple[BadRow, ...]:
+    def bad_rows(self) -> tuple[BadRow, ...]:
         """Return all rows and files that cannot be used, beginning with the first few of each."""
-        lacking = f"{names[0]} has no entry for it" if len(names) == 1 else "no metadata file has an entry for it"
+        several = "no metadata file has an entry for it"
+        lacking = several if len(self.files) > 1 else f"{self.files[0]} has no entry for it"
         unlisted = [BadRow(file=name, line=None, reason=lacking) for name in self._media if name not in self.row_of]
         few = (*self.bad[:_MOST_SHOWN], *self._missing[:_MOST_SHOWN], *unlisted[:_MOST_SHOWN])
         return (*few, *self.bad[_MOST_SHOWN:], *self._missing[_MOST_SHOWN:], *unlisted[_MOST_SHOWN:])

@@ -52,6 +52,18 @@ _NUMPY: Final = {"b": "bool", "i": "int", "u": "int", "f": "float", "U": "str", 
 NUMPY_KINDS: Final = _NUMPY | {"m": "timedelta64"}
 """The kinds of scalars of NumPy, by the kind of their dtype."""
 
+_ARROW_TYPES: Final = {
+    "bool": "bool",
+    "int": "int64",
+    "float": "float64",
+    "str": "string",
+    "bytes": "binary",
+    "date": "date32",
+    "time": "time64[us]",
+    "timedelta": "duration[us]",
+}
+"""The Arrow types of kinds; those of other kinds depend on the values."""
+
 _MISSING: Final = frozenset({"NoneType", "NAType", "NaTType", "MaskedConstant"})
 """None, and the missing values of pandas and NumPy, which have types of their own."""
 
@@ -311,10 +323,7 @@ class ValueConverter:
         """
         values = plain_values(values)
         if path in self._texts:
-            values = [
-                _json_text(value) if isinstance(value, (dict, list, tuple, bool, int, float)) else value
-                for value in values
-            ]
+            values = list(map(_json_text, values))
         kinds = {kind_of(value) for value in set(map(type, values))} - {None}
         if "[]" in path and kinds == {"str", "float"}:  # exports write 2.0, not 2
             values = _read_special(values, rows)
@@ -362,31 +371,28 @@ class ValueConverter:
                 raise MixedValuesError(path)
             values, types = [None if value is None else float(value) for value in values], {float}
         wanted = self._type_of(types - {type(None)}, kind)
+        if kind != "int":
+            return self._array(values, rows, path, wanted)
         try:
             return self._arrow.array(values, wanted)
         except self._faults:
-            if kind == "int":
-                _refuse(values, rows, path, _too_large)
-                if any(value is not None and value < 0 for value in values):
-                    raise MixedValuesError(path) from None
-                return self._arrow.array(values, self._arrow.uint64())
-            return self._find_bad(values, rows, path, wanted)
+            _refuse(values, rows, path, _too_large)
+            if any(value is not None and value < 0 for value in values):
+                raise MixedValuesError(path) from None
+            return self._arrow.array(values, self._arrow.uint64())
 
     def _type_of(self, types: set[type], kind: str) -> Any:
         """Return the Arrow type for values of a kind. None lets Arrow choose, for example the digits of a Decimal."""
-        pa = self._arrow
-        if kind in ("int", "float"):
-            if len(types) == 1 and issubclass(one := types.copy().pop(), np.generic):
-                return pa.from_numpy_dtype(np.dtype(one))
-            return pa.float64() if kind == "float" else pa.int64()
-        return {
-            "bool": pa.bool_(),
-            "str": pa.string(),
-            "bytes": pa.binary(),
-            "date": pa.date32(),
-            "time": pa.time64("us"),
-            "timedelta": pa.duration("us"),
-        }.get(kind)
+        if kind in ("int", "float") and len(types) == 1 and issubclass(scalar := types.copy().pop(), np.generic):
+            return self._arrow.from_numpy_dtype(np.dtype(scalar))
+        return self._arrow.type_for_alias(_ARROW_TYPES[kind]) if kind in _ARROW_TYPES else None
+
+    def _array(self, values: Sequence[Any], rows: _Numbers, path: str, wanted: Any) -> Any:
+        """Convert values to the type ``wanted``. Raises BadValuesError for those that cannot be converted."""
+        try:
+            return self._arrow.array(values, wanted)
+        except self._faults:
+            return self._find_bad(values, rows, path, wanted)
 
     def _find_bad(self, values: Sequence[Any], rows: _Numbers, path: str, wanted: Any) -> NoReturn:
         """Raise BadValuesError for the values that cannot be converted."""
@@ -412,11 +418,7 @@ class ValueConverter:
             raise MixedValuesError(path)
         zone = None if present[0].tzinfo is None else self._zones.setdefault(path, _zone_of(present[0]))
         unit = "ns" if any(hasattr(value, "nanosecond") for value in values) else "us"
-        wanted = self._arrow.timestamp(unit, tz=zone)
-        try:
-            return self._arrow.array(values, wanted)
-        except self._faults:
-            return self._find_bad(values, rows, path, wanted)
+        return self._array(values, rows, path, self._arrow.timestamp(unit, tz=zone))
 
     def _convert_images(self, values: Sequence[Any], rows: _Numbers, path: str) -> Any:
         """Convert Pillow images to the bytes of PNG or JPEG files."""
