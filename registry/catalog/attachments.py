@@ -25,9 +25,7 @@ from registry.model import Attachment, DatasetVersion
 ATTACH: Final = "attach"
 
 
-def add_attachments(
-    engine: sa.Engine, version: DatasetVersion, attachments: Sequence[Attachment], *, actor: str
-) -> bool:
+def attach(engine: sa.Engine, version: DatasetVersion, *attachments: Attachment, actor: str) -> bool:
     """See ``CatalogBackend.attach``."""
 
     def action(connection: sa.Connection) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 import sqlalchemy as sa
@@ -91,14 +90,14 @@ class SqlLog(SqlGroup):
         return int(events) + int(shards or 0)
 
 
-def read_next(
+def events(
     engine: sa.Engine,
     *,
-    after: int,
-    limit: int,
-    wait: float,
-    dataset: str | None,
-    actions: Collection[str] | None,
+    after: int = 0,
+    limit: int = 1000,
+    wait: float = 0,
+    dataset: str | None = None,
+    actions: tuple[str, ...] | None = None,
 ) -> EventPage:
     """``CatalogBackend.events``. While it waits, it holds no connection."""
     if not 0 < whole_number(limit, "limit") <= _MOST_FOLLOWED or not 0 <= whole_number(after, "after") <= _MAX_LIMIT:
@@ -116,8 +115,8 @@ def read_next(
                     details={"newest": newest},
                 )
             datasets = None if dataset is None else find_datasets(connection, dataset)
-            events = read_page(connection, datasets=datasets, actions=actions, after=after, limit=limit)
-        after = events[-1].id if len(events) == limit else newest  # what follows it is not wanted
-        if events or time.monotonic() >= end:
-            return EventPage(events=events, after=after)
+            page = read_page(connection, datasets=datasets, actions=actions, after=after, limit=limit)
+        after = page[-1].id if len(page) == limit else newest  # what follows it is not wanted
+        if page or time.monotonic() >= end:
+            return EventPage(events=page, after=after)
         time.sleep(max(min(_PAUSE_SECONDS, end - time.monotonic()), 0))

@@ -21,7 +21,7 @@ from registry.errors import DatasetRenamedError
 from registry.model import Reference, check_new_name
 
 
-def rename_dataset(engine: sa.Engine, name: str, after: str, *, actor: str, dry_run: bool) -> Renaming:
+def rename(engine: sa.Engine, name: str, after: str, *, actor: str, dry_run: bool = False) -> Renaming:
     """See ``CatalogBackend.rename``."""
     check_new_name(after)
 

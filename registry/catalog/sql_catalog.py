@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterator
 from datetime import datetime
 from functools import cached_property
 from importlib import import_module
@@ -21,33 +20,25 @@ from registry.catalog.urls import describe_url, is_sqlite, sqlite_file
 from registry.errors import SchemaAheadWarning, warn
 
 if TYPE_CHECKING:  # loaded when they are used, to keep look-ups on the command line fast
-    from collections.abc import Callable, Collection, Iterator, Mapping
     from datetime import datetime
 
     import sqlalchemy as sa
 
     from registry.catalog.access import SqlAccess
     from registry.catalog.aliases import SqlAliases
-    from registry.catalog.backend import Advance, EventPage
     from registry.catalog.configs import SqlConfigs
     from registry.catalog.experiments import SqlExperiments
     from registry.catalog.lifecycle import SqlLifecycle
     from registry.catalog.locations import SqlLocations
     from registry.catalog.log import SqlLog
-    from registry.catalog.outcomes import Promotion, PublicationDetails, Renaming
     from registry.catalog.reservations import SqlReservations
     from registry.catalog.shards import SqlShards
     from registry.catalog.values import PastLookUp, SearchHit, VersionSummary
     from registry.catalog.webhooks import SqlWebhooks
-    from registry.catalog.writes import SqlPublications
     from registry.model import (
         Attachment,
         DatasetVersion,
-        NameUse,
-        Producer,
         Reference,
-        Shard,
-        SplitFingerprint,
         Standing,
         Version,
     )
@@ -102,6 +93,16 @@ def _group(name: str) -> Any:
     return cached_property(make)
 
 
+def _call(module: str, name: str) -> Any:
+    """A call of the protocol as the function ``name`` of a module that is loaded when it is first used."""
+
+    def call(catalog: SqlCatalog, *arguments: Any, **options: Any) -> Any:
+        function = getattr(import_module(f"registry.catalog.{module}"), name)
+        return function(catalog._engine, *arguments, **options)
+
+    return call
+
+
 class SqlCatalog(SqlLookUps):
     """An open catalog of the current schema. Threads may share it, and a forked process may use it."""
 
@@ -116,6 +117,19 @@ class SqlCatalog(SqlLookUps):
     shards: SqlShards = _group("shards")
     webhooks: SqlWebhooks = _group("webhooks")
 
+    add_fingerprints = _call("writes", "add_fingerprints")
+    add_producer = _call("writes", "add_producer")
+    answer_once = _call("kept_answers", "answer_once")
+    attach = _call("attachments", "attach")
+    backup = _call("backup", "backup_lines")
+    events = _call("log", "events")
+    fingerprints = _call("writes", "fingerprints")
+    keep_answer = _call("kept_answers", "keep_answer")
+    publish = _call("writes", "publish")
+    rename = _call("renaming", "rename")
+    require_publisher = _call("rights", "require_publisher")
+    snapshot = _call("snapshot", "snapshot_lines")
+
     @property
     def url(self) -> str:
         return describe_url(self._engine.url)
@@ -128,48 +142,12 @@ class SqlCatalog(SqlLookUps):
         with reading(self._engine) as connection:
             return read_clock(connection)
 
-    @cached_property
-    def _publications(self) -> SqlPublications:
-        from registry.catalog.writes import SqlPublications
-
-        return SqlPublications(self._engine)
-
-    def publish(
-        self,
-        version: DatasetVersion,
-        shards: Mapping[str, tuple[Shard, ...]],
-        *,
-        promote: bool | None,
-        default_config: bool = False,
-        actor: str,
-        details: PublicationDetails | None = None,
-    ) -> Promotion | None:
-        return self._publications.publish(
-            version, shards, promote=promote, default_config=default_config, actor=actor, details=details
-        )
-
-    def add_producer(self, exactly: Reference, producer: Producer, name_use: NameUse, *, actor: str) -> None:
-        self._publications.add_producer(exactly, producer, name_use, actor=actor)
-
-    def fingerprints(self, version: DatasetVersion) -> dict[str, SplitFingerprint]:
-        return self._publications.fingerprints(version)
-
-    def add_fingerprints(
-        self, version: DatasetVersion, fingerprints: Mapping[str, SplitFingerprint], *, actor: str
-    ) -> bool:
-        return self._publications.add_fingerprints(version, fingerprints, actor=actor)
-
     def attachments(self, version: DatasetVersion) -> tuple[Attachment, ...]:
         from registry.catalog.attachments import load_attachments
 
         with reading(self._engine) as connection:
             version_id = find_version_id(connection, version.name, version.config, version.version)
             return () if version_id is None else load_attachments(connection, version_id)
-
-    def attach(self, version: DatasetVersion, *attachments: Attachment, actor: str) -> bool:
-        from registry.catalog.attachments import add_attachments
-
-        return add_attachments(self._engine, version, attachments, actor=actor)
 
     def find_at(self, reference: Reference, moment: datetime) -> PastLookUp:
         from registry.catalog import history
@@ -213,55 +191,6 @@ class SqlCatalog(SqlLookUps):
 
         with reading(self._engine) as connection:
             return search.explain_no_hits(connection, text)
-
-    def rename(self, name: str, after: str, *, actor: str, dry_run: bool = False) -> Renaming:
-        from registry.catalog.renaming import rename_dataset
-
-        return rename_dataset(self._engine, name, after, actor=actor, dry_run=dry_run)
-
-    def events(
-        self,
-        *,
-        after: int = 0,
-        limit: int = 1000,
-        wait: float = 0,
-        dataset: str | None = None,
-        actions: tuple[str, ...] | None = None,
-    ) -> EventPage:
-        from registry.catalog.log import read_next
-
-        return read_next(self._engine, after=after, limit=limit, wait=wait, dataset=dataset, actions=actions)
-
-    def require_publisher(self) -> None:
-        from registry.catalog.rights import require_publisher
-
-        require_publisher(self._engine)
-
-    def answer_once(
-        self, key: str, principal: str, call: str, request_digest: str, make: Callable[[], bytes]
-    ) -> tuple[bytes, int, bool]:
-        """Make and keep the answer to a call, or give the one that is kept; see ``kept_answers.answer_once``."""
-        from registry.catalog.kept_answers import answer_once
-
-        return answer_once(self._engine, key, principal, call, request_digest, make)
-
-    def keep_answer(self, key: str, principal: str, call: str, request_digest: str, status: int, answer: bytes) -> None:
-        """Keep the answer to a call that failed and would fail again; see ``kept_answers.keep_answer``."""
-        from registry.catalog.kept_answers import keep_answer
-
-        keep_answer(self._engine, key, principal, call, request_digest, status, answer)
-
-    def backup(self, *, advance: Advance | None = None) -> Iterator[bytes]:
-        from registry.catalog.backup import backup_lines
-
-        return backup_lines(self._engine, advance=advance)
-
-    def snapshot(
-        self, *, datasets: Collection[str] | None = None, with_actors: bool = False, advance: Advance | None = None
-    ) -> Iterator[bytes]:
-        from registry.catalog.snapshot import snapshot_lines
-
-        return snapshot_lines(self._engine, datasets=datasets, with_actors=with_actors, advance=advance)
 
     def close(self) -> None:
         self._engine.dispose()

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from functools import cached_property
 from itertools import count, islice
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
@@ -35,7 +35,7 @@ from registry.catalog.rows import (
 )
 from registry.catalog.search import refresh
 from registry.catalog.selection import NUMBER, lock_dataset, lock_reference
-from registry.catalog.session import SqlGroup, reading, transact, write
+from registry.catalog.session import reading, transact, write
 from registry.catalog.tables import builder, builder_config, dataset_version, fingerprint, shard, split, version_ledger
 from registry.catalog.values import DataDirectory, damaged, stored_values
 from registry.errors import CatalogUnavailableError, ConflictError, NeighboursChangedError, UsageError
@@ -64,153 +64,159 @@ BLOCK: Final = "registry.block/1"
 ALGORITHMS: Final = (WHOLE, BLOCK)
 
 
-class SqlPublications(SqlGroup):
-    """``publish`` and the fingerprints of ``CatalogBackend`` in SQL."""
+_UNANSWERED: Final[WeakKeyDictionary[sa.Engine, dict[str, tuple[datetime, Promotion]]]] = WeakKeyDictionary()
+"""By database, publications whose COMMIT got no answer: their time in the ledger, and what became canonical."""
 
-    @cached_property
-    def _unanswered(self) -> dict[str, tuple[datetime, Promotion]]:
-        """Publications whose COMMIT got no answer: their time in the ledger, and what became canonical."""
-        return {}
 
-    def publish(
-        self,
-        version: DatasetVersion,
-        shards: Mapping[str, tuple[Shard, ...]],
-        *,
-        promote: bool | None,
-        default_config: bool = False,
-        actor: str,
-        details: PublicationDetails | None = None,
-    ) -> Promotion | None:
-        details = details or PublicationDetails()
-        origin, data_dir = details.origin, details.data_dir
-        check_shards(version, shards)
-        check_text(actor, "actor")
-        published_by = actor if origin is None else check_text(origin.published_by, "publisher")
-        values = version_values(version)
-        canonical_json(dict(version.experiments))
-        attachments = listed_attachments(details.attachments)
-        committing: list[tuple[datetime, Promotion]] = []
+def publish(
+    engine: sa.Engine,
+    version: DatasetVersion,
+    shards: Mapping[str, tuple[Shard, ...]],
+    *,
+    promote: bool | None,
+    default_config: bool = False,
+    actor: str,
+    details: PublicationDetails | None = None,
+) -> Promotion | None:
+    """See ``CatalogBackend.publish``."""
+    details = details or PublicationDetails()
+    origin, data_dir = details.origin, details.data_dir
+    check_shards(version, shards)
+    check_text(actor, "actor")
+    published_by = actor if origin is None else check_text(origin.published_by, "publisher")
+    values = version_values(version)
+    canonical_json(dict(version.experiments))
+    attachments = listed_attachments(details.attachments)
+    committing: list[tuple[datetime, Promotion]] = []
 
-        def action(connection: sa.Connection) -> Promotion | None:
-            committing.clear()
-            if has_content(connection, version.reference, version.content_digest):
-                return self._answer_again(connection, version)
-            check_new_name(version.name)
-            now = check_clock(connection)
-            config_id, builder_id = _ensure_config(connection, version, now)
-            # From here on no other writer changes this dataset, so its neighbours stay the same.
-            lock_dataset(connection, version.name)
-            # Afterwards, because it may have been renamed until now; or this transaction has just used its former name.
-            if (present := present_names(connection).get(version.name, version.name)) != version.name:
-                raise former_name(version.name, present)
-            _check_details(connection, version, details)
-            # A rival for the same number waits here, before it does the work.
-            _reserve_number(connection, version, published_by, now)
-            row = {
-                **values,
-                "config_id": config_id,
-                "published_at": now if origin is None else origin.published_at,
-                "published_by": published_by,
-            }
-            version_id = _insert_version(connection, version, row, shards, details.fingerprints)
-            insert_attachments(connection, version_id, details.attachments, at=now, actor=actor)
-            # Flags, protections and the data directory cannot change until this event is appended.
-            lock_log(connection)
-            if data_dir is not None:
-                require_data_dir(connection, data_dir, actor=actor)
-            implied = details.experiment_defaults
-            experiments = {**(current_defaults(connection) if implied is None else implied), **version.experiments}
-            state = version.state.value
-            promotion = _decide_promotion(connection, version, config_id, promote=promote)
-            is_default = default_config or version.config is None
-            former = mark_default(connection, builder_id, config_id) if is_default else None
-            if former is not None:
-                keep_default(connection, version.name, former)
-            if promotion.reason is None:
-                chosen = sa.update(builder_config).where(builder_config.c.id == config_id)
-                connection.execute(chosen.values(canonical_version_id=version_id))
-            refresh(connection, config_id)
-            append_event(
-                connection,
-                "publish",
-                version.reference,
-                {
-                    "content_digest": version.content_digest,
-                    "default_config": default_config,
-                    "num_examples": version.num_examples,
-                    "promote": promotion.reason is None,
-                    "seal": version_seal(row, map(_split_values, version.splits, count()), version.experiments),
-                    "fingerprints": fingerprint_seals(details.fingerprints),
-                    **_complete_location(version, data_dir),
-                    **_tags_details(version, shards),
-                    **({"experiments": experiments} if experiments else {}),
-                    **({"state": state, "message": version.state_message} if state != "supported" else {}),
-                    **({} if version.superseded_by is None else {"superseded_by": str(version.superseded_by)}),
-                    **({} if origin is None else {"imported_from": _told_origin(origin)}),
-                    **({} if details.producer is None else {"producer": details.producer.to_json()}),
-                    **attachments,
-                },
-                actor=actor,
-                rows_at=now,
-            )
-            if origin is not None:
-                _import_events(connection, version, origin, actor=actor)
-                _set_aliases(connection, version, origin, config_id=config_id, version_id=version_id, actor=actor)
-            committing.append((now, promotion))
-            return promotion
+    def action(connection: sa.Connection) -> Promotion | None:
+        committing.clear()
+        if has_content(connection, version.reference, version.content_digest):
+            return _answer_again(connection, version, _UNANSWERED.get(engine, {}).get(str(version.reference)))
+        check_new_name(version.name)
+        now = check_clock(connection)
+        config_id, builder_id = _ensure_config(connection, version, now)
+        # From here on no other writer changes this dataset, so its neighbours stay the same.
+        lock_dataset(connection, version.name)
+        # Afterwards, because it may have been renamed until now; or this transaction has just used its former name.
+        if (present := present_names(connection).get(version.name, version.name)) != version.name:
+            raise former_name(version.name, present)
+        _check_details(connection, version, details)
+        # A rival for the same number waits here, before it does the work.
+        _reserve_number(connection, version, published_by, now)
+        row = {
+            **values,
+            "config_id": config_id,
+            "published_at": now if origin is None else origin.published_at,
+            "published_by": published_by,
+        }
+        version_id = _insert_version(connection, version, row, shards, details.fingerprints)
+        insert_attachments(connection, version_id, details.attachments, at=now, actor=actor)
+        # Flags, protections and the data directory cannot change until this event is appended.
+        lock_log(connection)
+        if data_dir is not None:
+            require_data_dir(connection, data_dir, actor=actor)
+        implied = details.experiment_defaults
+        experiments = {**(current_defaults(connection) if implied is None else implied), **version.experiments}
+        state = version.state.value
+        promotion = _decide_promotion(connection, version, config_id, promote=promote)
+        former = mark_default(connection, builder_id, config_id) if default_config or version.config is None else None
+        if former is not None:
+            keep_default(connection, version.name, former)
+        if promotion.reason is None:
+            chosen = sa.update(builder_config).where(builder_config.c.id == config_id)
+            connection.execute(chosen.values(canonical_version_id=version_id))
+        refresh(connection, config_id)
+        append_event(
+            connection,
+            "publish",
+            version.reference,
+            {
+                "content_digest": version.content_digest,
+                "default_config": default_config,
+                "num_examples": version.num_examples,
+                "promote": promotion.reason is None,
+                "seal": version_seal(row, map(_split_values, version.splits, count()), version.experiments),
+                "fingerprints": fingerprint_seals(details.fingerprints),
+                **_complete_location(version, data_dir),
+                **_tags_details(version, shards),
+                **({"experiments": experiments} if experiments else {}),
+                **({"state": state, "message": version.state_message} if state != "supported" else {}),
+                **({} if version.superseded_by is None else {"superseded_by": str(version.superseded_by)}),
+                **({} if origin is None else {"imported_from": _told_origin(origin)}),
+                **({} if details.producer is None else {"producer": details.producer.to_json()}),
+                **attachments,
+            },
+            actor=actor,
+            rows_at=now,
+        )
+        if origin is not None:
+            _import_events(connection, version, origin, actor=actor)
+            _set_aliases(connection, version, origin, config_id=config_id, version_id=version_id, actor=actor)
+        committing.append((now, promotion))
+        return promotion
 
-        try:
-            result = write(self._engine, action)
-        except CatalogUnavailableError:
-            if committing:
-                self._unanswered[str(version.reference)] = committing[0]
-            raise
-        self._unanswered.pop(str(version.reference), None)
-        return result
+    try:
+        result = write(engine, action)
+    except CatalogUnavailableError:
+        if committing:
+            _UNANSWERED.setdefault(engine, {})[str(version.reference)] = committing[0]
+        raise
+    _UNANSWERED.get(engine, {}).pop(str(version.reference), None)
+    return result
 
-    def _answer_again(self, connection: sa.Connection, version: DatasetVersion) -> Promotion | None:
-        """The promotion of a publication by this catalog whose COMMIT got no answer; None if another one published."""
-        unanswered = self._unanswered.get(str(version.reference))
-        if unanswered is None:
-            return None
-        is_number = (version_ledger.c[name] == value for name, value in _number(version).items())
-        used_at = connection.execute(sa.select(version_ledger.c.used_at).where(*is_number)).scalar_one()
-        return unanswered[1] if used_at == unanswered[0] else None
 
-    def add_producer(self, exactly: Reference, producer: Producer, name_use: NameUse, *, actor: str) -> None:
-        def action(connection: sa.Connection) -> None:
-            reference = lock_reference(connection, exactly)
-            earlier = find_producers(connection, reference.name, reference.config)
-            check_continues(name_use, producer, earlier)
-            if dict(earlier).get(reference) != producer:
-                append_event(connection, "producer", reference, producer.to_json(), actor=actor)
+def _answer_again(
+    connection: sa.Connection, version: DatasetVersion, unanswered: tuple[datetime, Promotion] | None
+) -> Promotion | None:
+    """The promotion of a publication by this catalog whose COMMIT got no answer; None if another one published."""
+    if unanswered is None:
+        return None
+    is_number = (version_ledger.c[name] == value for name, value in _number(version).items())
+    used_at = connection.execute(sa.select(version_ledger.c.used_at).where(*is_number)).scalar_one()
+    return unanswered[1] if used_at == unanswered[0] else None
 
-        transact(self._engine, action, actor=actor)
 
-    def fingerprints(self, version: DatasetVersion) -> dict[str, SplitFingerprint]:
-        with reading(self._engine) as connection:
-            version_id = find_version_id(connection, version.name, version.config, version.version)
-            return {} if version_id is None else load_fingerprints(connection, version_id)
+def add_producer(engine: sa.Engine, exactly: Reference, producer: Producer, name_use: NameUse, *, actor: str) -> None:
+    """See ``CatalogBackend.add_producer``."""
 
-    def add_fingerprints(
-        self, version: DatasetVersion, fingerprints: Mapping[str, SplitFingerprint], *, actor: str
-    ) -> bool:
-        def action(connection: sa.Connection) -> bool:
-            version_id = find_version_id(connection, version.name, version.config, version.version)
-            if version_id is None:
-                return False
-            reference = lock_reference(connection, version.reference)
-            if load_fingerprints(connection, version_id):
-                return False
-            rows = connection.execute(sa.select(split.c.name, split.c.id).where(split.c.version_id == version_id))
-            split_ids: dict[str, int] = dict(map(tuple, rows))
-            for name, digest in fingerprints.items():
-                insert_fingerprint(connection, split_ids[name], digest)
-            append_event(connection, "fingerprint", reference, fingerprint_seals(fingerprints), actor=actor)
-            return True
+    def action(connection: sa.Connection) -> None:
+        reference = lock_reference(connection, exactly)
+        earlier = find_producers(connection, reference.name, reference.config)
+        check_continues(name_use, producer, earlier)
+        if dict(earlier).get(reference) != producer:
+            append_event(connection, "producer", reference, producer.to_json(), actor=actor)
 
-        return transact(self._engine, action, actor=actor)
+    transact(engine, action, actor=actor)
+
+
+def fingerprints(engine: sa.Engine, version: DatasetVersion) -> dict[str, SplitFingerprint]:
+    """See ``CatalogBackend.fingerprints``."""
+    with reading(engine) as connection:
+        version_id = find_version_id(connection, version.name, version.config, version.version)
+        return {} if version_id is None else load_fingerprints(connection, version_id)
+
+
+def add_fingerprints(
+    engine: sa.Engine, version: DatasetVersion, fingerprints: Mapping[str, SplitFingerprint], *, actor: str
+) -> bool:
+    """See ``CatalogBackend.add_fingerprints``."""
+
+    def action(connection: sa.Connection) -> bool:
+        version_id = find_version_id(connection, version.name, version.config, version.version)
+        if version_id is None:
+            return False
+        reference = lock_reference(connection, version.reference)
+        if load_fingerprints(connection, version_id):
+            return False
+        rows = connection.execute(sa.select(split.c.name, split.c.id).where(split.c.version_id == version_id))
+        split_ids: dict[str, int] = dict(map(tuple, rows))
+        for name, digest in fingerprints.items():
+            insert_fingerprint(connection, split_ids[name], digest)
+        append_event(connection, "fingerprint", reference, fingerprint_seals(fingerprints), actor=actor)
+        return True
+
+    return transact(engine, action, actor=actor)
 
 
 def _complete_location(version: DatasetVersion, data_dir: DataDirectory | None) -> dict[str, str]:

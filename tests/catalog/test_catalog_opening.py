@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import os
 import subprocess
 import sys
 import tempfile
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from support.catalog_samples import execute, publish, sample
 
 import registry
 from registry.catalog import open_catalog, schema, session, sqlite_path, urls
+from registry.catalog.backend import CatalogBackend
 from registry.catalog.session import open_engine, write
 from registry.catalog.sql_catalog import SqlCatalog
 from registry.errors import (
@@ -380,3 +383,18 @@ def test_a_relative_path_is_that_of_the_folder_in_which_the_catalog_was_opened(
         assert str(thread.submit(catalog.dataset, "digits").result().version) == "1.0.0"
         with registry.connect(tmp_path / "catalog.db") as same, pytest.raises(UsageError, match="the catalog itself"):
             catalog.copy("digits", to=same)
+
+
+def test_calls_that_are_loaded_later_have_the_signatures_of_the_protocol() -> None:
+    later = 0
+    for name, call in inspect.getmembers(CatalogBackend, inspect.isfunction):
+        implementation = getattr(SqlCatalog, name)
+        if implementation.__qualname__.startswith("_call."):
+            home = inspect.getclosurevars(implementation).nonlocals
+            implementation = getattr(import_module(f"registry.catalog.{home['module']}"), home["name"])
+            _, *expected = inspect.signature(call).parameters.values()
+            _, *parameters = inspect.signature(implementation).parameters.values()
+            assert parameters == expected, name
+            assert inspect.signature(implementation).return_annotation == inspect.signature(call).return_annotation
+            later += 1
+    assert later > 8

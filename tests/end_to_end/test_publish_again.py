@@ -182,7 +182,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 def test_shards_that_are_damaged_at_their_final_place_are_built_again(tmp_path: Path, damage: str) -> None:
     with registry.connect(tmp_path / "catalog.db") as catalog:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("registry.catalog.writes.SqlPublications.publish", _away)
+            patch.setattr("registry.catalog.writes.publish", _away)
             with pytest.raises(CatalogUnavailableError):
                 catalog.build(Read(), processes=1)
         (shard,) = tmp_path.rglob("read-train.tfrecord-*")
@@ -221,7 +221,7 @@ def _build_other_content_after_the_move(tmp_path: Path) -> None:
     (tmp_path / "numbers.txt").write_text("3 4 5")
     with registry.connect(tmp_path / "catalog.db") as catalog, pytest.MonkeyPatch.context() as patch:
         catalog.add([{"price": 1}], "prices", processes=1)  # a catalog without an event has no identity
-        patch.setattr("registry.catalog.writes.SqlPublications.publish", _away)
+        patch.setattr("registry.catalog.writes.publish", _away)
         with pytest.raises(CatalogUnavailableError):
             catalog.build(Read(path=tmp_path / "numbers.txt"), processes=1)
     assert (tmp_path / "datasets/read/1.0.0/.finished.json").exists()
@@ -285,7 +285,7 @@ def die(*_, **__):
 if {place!r} == "before the move":
     publish.place_folder = die
 else:
-    writes.SqlPublications.publish = die
+    writes.publish = die
 registry.connect({catalog!r}, data_dir={data_dir!r}).build(Read(), processes=1)
 """
 
@@ -347,7 +347,7 @@ def add_in_vain(catalog: Catalog, path: Path, place: str, **options: Any) -> Non
         if place == "before the move":
             patch.setattr("registry.publishing.publish.place_folder", _away)
         else:
-            patch.setattr("registry.catalog.writes.SqlPublications.publish", _away)
+            patch.setattr("registry.catalog.writes.publish", _away)
         with pytest.raises(CatalogUnavailableError) as caught:
             add(catalog, path, **options)
     assert "The finished shards stay in " in str(caught.value.hint)
@@ -469,7 +469,7 @@ def test_of_two_processes_one_takes_the_shards_over_and_one_version_is_published
             if moment == "before the move":
                 patch.setattr("registry.publishing.publish.place_folder", _away)
             else:
-                patch.setattr("registry.catalog.writes.SqlPublications.publish", _away)
+                patch.setattr("registry.catalog.writes.publish", _away)
             with pytest.raises(CatalogUnavailableError):
                 catalog.build(Read(), processes=1)
         script = RACER.format(tests=str(TESTS), catalog=str(tmp_path / "catalog.db"), start=time.time() + 2)
