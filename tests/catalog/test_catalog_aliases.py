@@ -232,7 +232,6 @@ def test_of_racing_swaps_from_one_version_exactly_one_wins_each_round(
     current = "none"
     for round_ in range(num_rounds):
         for number, process in enumerate(swappers):  # each to a version of its own, all at once
-            assert process.stdin is not None
             process.stdin.write(f"{current} mnist:{num_swappers * round_ + number}.0.0\n")
             process.stdin.flush()
         answers = [answer(process) for process in swappers]
@@ -247,5 +246,4 @@ def test_of_racing_swaps_from_one_version_exactly_one_wins_each_round(
 
 
 def answer(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
     return process.stdout.readline().strip()

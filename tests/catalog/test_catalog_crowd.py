@@ -39,10 +39,8 @@ def start_crowd(
         publish(catalog, f"{dataset}:1.0.100")
     crowd = [start_script("catalog_crowd.py", url, str(place), str(seconds)) for place in range(number)]
     for process in crowd:
-        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
     for process in crowd:
-        assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
     return crowd

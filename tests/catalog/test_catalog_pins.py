@@ -134,7 +134,6 @@ def test_an_alias_is_pinned_with_the_event_that_set_it(catalog: Catalog) -> None
     (*_, last) = catalog.aliases.history("animals@paper")
     pins = catalog.dataset("animals@paper").pin("train")
     alias = pins["train"].entry.alias
-    assert alias is not None
     assert (alias.name, alias.set_by, alias.message) == ("paper", last.actor, "as submitted")
     assert alias.set_at == last.at.isoformat()
     before = ages(pins)
@@ -148,7 +147,6 @@ def test_an_alias_is_pinned_with_the_event_that_set_it(catalog: Catalog) -> None
     (move,) = catalog.pins.preview_update(pins)
     assert (move.is_move, str(move.dataset.reference)) == (True, "animals:1.0.1")
     moved = catalog.pins.update(pins, [move])["train"].entry
-    assert moved.alias is not None
     assert (moved.version, moved.alias.message) == ("1.0.1", "revised")
     catalog.aliases.remove("animals@paper")
     (standing,) = catalog.pins.audit(pins)
@@ -209,7 +207,6 @@ def test_an_update_follows_the_range_and_shows_the_records_that_change(catalog: 
     fixed, move = catalog.pins.preview_update(pins)
     assert (fixed.is_move, fixed.diff) == (False, None)
     assert (move.is_move, str(move.dataset.reference)) == (True, "animals:2.0.0")
-    assert move.diff is not None
     (train,) = [one for one in move.diff.records if one.split == "train"]
     assert (train.same, train.changed, train.added, train.removed) == (20, 0, 1, 0)
     updated = catalog.pins.update(pins, [fixed, move])

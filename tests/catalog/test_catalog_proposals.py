@@ -74,7 +74,6 @@ def events_of(catalog: CatalogBackend) -> list[tuple[str, str, str]]:
 def test_a_promotion_waits_until_another_person_approves_it(ruled: CatalogBackend) -> None:
     change = promote(ruled, "ann")
     proposal = change.proposal
-    assert proposal is not None
     assert (str(proposal), proposal.before, proposal.proposed_by) == ("promote mnist:2.0.0", ONE, "ann")
     assert proposal.expires_at - proposal.proposed_at == timedelta(days=14)
     assert (change.is_change, change.after.canonical) == (False, TWO)
@@ -122,7 +121,6 @@ def test_who_proposed_a_change_cannot_approve_it(ruled: CatalogBackend, other: s
 
 def test_a_dry_run_writes_nothing(ruled: CatalogBackend) -> None:
     change = promote(ruled, "ann", dry_run=True)
-    assert change.proposal is not None
     assert change.proposal.id is None
     proposal = propose(ruled, "ann")
     assert replace(

@@ -20,13 +20,11 @@ RACES = either((3, 8), (4, 16))
 
 
 def ask(process: subprocess.Popen[str], line: str) -> None:
-    assert process.stdin is not None
     process.stdin.write(line + "\n")
     process.stdin.flush()
 
 
 def answer(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
     return process.stdout.readline().strip()
 
 

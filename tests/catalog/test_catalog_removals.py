@@ -23,7 +23,6 @@ def drop(catalog: CatalogBackend, reference: Reference = MNIST) -> None:
 
 def state(catalog: CatalogBackend) -> str:
     found = catalog.published("mnist", None, MNIST.exact)  # type: ignore[arg-type]
-    assert found is not None
     return f"{found.state}: {found.state_message}"
 
 

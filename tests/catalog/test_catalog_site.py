@@ -131,7 +131,6 @@ def test_an_exact_version_that_is_in_the_cache_needs_no_request(
         assert catalog.attachments(version) == ()
         assert catalog.fingerprints(version) == {}
         place = catalog.locations.data_dir()
-        assert place is not None
         assert place.place == f"{server.url}p/data"
     assert server.requests() == []
 
@@ -261,7 +260,6 @@ def test_eight_processes_read_a_cold_site_at_the_same_time(
         for _ in range(8)
     ]
     for process in processes:
-        assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
     assert {process.communicate()[0] for process in processes} == {"mnist:1.1.0 2 mnist:1.0.0\n"}
@@ -366,7 +364,6 @@ def test_a_login_goes_to_the_server_of_the_site_and_to_no_other(
             assert catalog.url == masked_url(url) == f"{server.url.replace('://', '://***@')}p/"
             assert "pw" not in repr(catalog)
             place = catalog.locations.data_dir()
-            assert place is not None
             assert place.place == f"{server.url}p/data"
         assert [headers.get("Authorization") for _, _, headers in other.seen] == [None]
         (head,) = client.heads.iterdir()
@@ -769,7 +766,6 @@ def test_data_may_be_elsewhere(server: WebServer, client: Client, states: list[b
     server.files = beneath(make_site(states[0], data_url=f"{place}/"))
     with client.open() as catalog:
         known = catalog.locations.data_dir()
-        assert known is not None
         assert known.place == known.recorded == place
 
 

@@ -147,7 +147,6 @@ def test_completion_makes_no_files(workspace: Path) -> None:
 def test_a_closed_pipe_ends_quietly(digits: Cli) -> None:
     program = str(Path(sys.executable).parent / "registry")
     reading = warm_python.Popen([program, "read", "digits", "train"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert reading.stdout is not None
     assert reading.stderr is not None
     reading.stdout.readline()
     reading.stdout.close()

@@ -292,7 +292,6 @@ def started(path: Path, *messages: dict[str, Any]) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(
         [PROGRAM, "mcp", "--catalog", str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-    assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(b"".join(json.dumps(message).encode() + b"\n" for message in (INITIALIZE, *messages)))
     process.stdin.flush()
@@ -339,7 +338,6 @@ def test_it_ends_when_stdin_is_closed_and_at_signals(
             process.send_signal(number)
         assert process.wait(SECONDS) == (0 if number is None else 128 + number)
         assert process.stdout is not None
-        assert process.stderr is not None
         assert process.stderr.read() == b""
         assert all(json.loads(line)["jsonrpc"] == "2.0" for line in process.stdout)
     wait_until(lambda: not any(map(is_running, workers)))

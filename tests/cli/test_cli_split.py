@@ -35,7 +35,6 @@ def test_a_reader_who_leaves_does_not_make_a_proof_hold(digits: Cli, form: str, 
     command = [program, "split", "check", "digits", *[f"train[{place}:]" for place in range(60)], "--format", form]
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     running = warm_python.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert running.stdout is not None
     running.stdout.close()
     _, said = running.communicate()
     assert running.returncode == 5

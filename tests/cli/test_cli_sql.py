@@ -91,7 +91,6 @@ def test_a_reader_of_stdout_that_has_enough_is_no_error(digits: Cli, workspace: 
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": workspace}
     for kind in ("csv", "jsonl"):
         with subprocess.Popen([*command, kind], **pipes) as process:
-            assert process.stdout is not None
             assert process.stderr is not None
             assert process.stdout.readline()
             process.stdout.close()

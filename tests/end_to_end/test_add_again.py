@@ -100,7 +100,6 @@ def test_a_value_that_does_not_fit_is_refused_with_its_line(tmp_path: Path, cata
     with pytest.raises(UnusableRowsError) as caught:
         add_csv(catalog, tmp_path, HEADER + ROWS + "soon,dog,3000,300,z,2.5,3" + LISTS)
     assert "rows.csv:4, column 'when': expected date32[day] such as 2026-01-31, found \"soon\"" in str(caught.value)
-    assert caught.value.hint is not None
     assert caught.value.hint.endswith("To infer all types anew, not as in the previous version: retype=True")
     assert str(catalog.dataset("rows").version) == "1.0.0"
 
@@ -190,7 +189,6 @@ def test_a_value_of_another_type_is_refused_with_its_line(
     (tmp_path / "rows.csv").write_text(f"id,x\n1,{first}\n2,{second}\n")
     error = refusal(catalog, tmp_path / "rows.csv")
     assert error.message == f"1 row or file cannot be used\n  rows.csv:3, column 'x': {fault}"
-    assert error.hint is not None
     assert "To infer all types anew, not as in the previous version: retype=True. To change one type: fea" in error.hint
     assert str(catalog.add(tmp_path / "rows.csv", retype=True).reference) == "rows:2.0.0"
 
@@ -327,7 +325,6 @@ def test_classes_that_are_renumbered_on_purpose_are_named(catalog: Catalog) -> N
     catalog.add(rows, "rows", features={"label": "ClassLabel"})
     rows[2]["label"] = "ant"
     report = catalog.add(rows, "rows", retype=True, features={"label": "ClassLabel"})
-    assert report.changes is not None
     change = next(one for one in report.changes.reasons if one.kind == "features")
     assert change.text == (
         "feature label is ClassLabel of 3 classes, was ClassLabel of 3 classes; new: 'ant'; gone: 'fox'; "
@@ -398,7 +395,6 @@ def test_a_rule_of_splits_replaces_the_one_before(tmp_path: Path, catalog: Catal
     assert splits_of(catalog.add([*rows, {"id": 40, "part": "a"}], "rows")) == {"a": 21, "b": 20}
     with pytest.raises(UsageError) as caught:
         catalog.add([{"id": 1}], "rows")
-    assert caught.value.hint is not None
     assert caught.value.hint.startswith("For another rule of splits: split_by=COLUMN, or split_by=''")
     assert set(splits_of(catalog.add(rows, "rows", holdout="test=50%"))) == {"train", "test"}
     assert splits_of(catalog.add(rows, "rows", split_by="")) == {"train": 40}

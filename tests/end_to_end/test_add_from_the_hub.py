@@ -79,7 +79,6 @@ def test_what_is_in_the_cache_needs_no_connection(hub: Hub, catalog: Catalog, mo
         assert catalog.add("hf://ann/flowers").outcome == "unchanged"
     with pytest.raises(StorageError, match=r"hf://squad cannot be downloaded, and is not in the cache: ") as caught:
         catalog.add("hf://squad")
-    assert caught.value.hint is not None
     assert caught.value.hint.startswith("Check the connection and the disk. HF_HUB_OFFLINE=1 allows no request")
     assert hub.requests == []
 

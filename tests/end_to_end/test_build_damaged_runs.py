@@ -69,7 +69,6 @@ def test_facts_with_one_wrong_bit_are_ignored(tmp_path: Path) -> None:
             assert facts.load() is None
     path.write_bytes(content)
     found = facts.load()
-    assert found is not None
     assert found[2] == (500, None)
     assert list(found[1]) == ["run"]
     assert all(map(np.array_equal, found[1]["run"], table))

@@ -167,7 +167,6 @@ def outcome(catalog: registry.Catalog, folder: Path, kind: str, change: str) -> 
         return error.message.splitlines()[1].strip()
     if report.outcome == "unchanged":
         return "unchanged"
-    assert report.changes is not None
     return f"{report.reference.request}: " + "; ".join(dict.fromkeys(one.brief for one in report.changes.reasons))
 
 

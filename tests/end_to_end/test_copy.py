@@ -97,7 +97,6 @@ def facts(catalog: Catalog, reference: str) -> Any:
     wanted = registry.Reference.parse(reference)
     assert wanted.exact is not None
     version = catalog.backend.published(wanted.name, wanted.config, wanted.exact)
-    assert version is not None
     shards = {
         split.name: [replace(one, entity_tag=None) for one in load_shards(catalog.backend.shards, version, split.name)]
         for split in version.splits

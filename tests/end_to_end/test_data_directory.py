@@ -349,7 +349,6 @@ def test_the_status_names_it_at_every_schema(database_url: str, tmp_path: Path) 
         catalog.publish(folder_of(tmp_path))
     schema.downgrade(database_url, "0007")
     record = schema.recorded_data_dir(database_url)
-    assert record is not None
     assert record.place == "memory://team"
     schema.upgrade(database_url)
     with registry.connect(database_url) as catalog:

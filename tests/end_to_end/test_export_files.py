@@ -96,7 +96,6 @@ def samples(*tars: Path) -> list[dict[str, bytes]]:
             for member in tar:
                 key, _, ending = member.name.partition(".")
                 content = tar.extractfile(member)
-                assert content is not None
                 assert (member.mtime, member.uid, member.gid, member.uname) == (0, 0, 0, "")
                 found.setdefault(key, {})[ending] = content.read()
     assert list(found) == [f"{n:09}" for n in range(len(found))]

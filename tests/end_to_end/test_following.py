@@ -32,7 +32,6 @@ class Follower:
 
     def next(self) -> dict[str, Any]:
         """The next event that it prints."""
-        assert self._process.stdout is not None
         event: dict[str, Any] = json.loads(self._process.stdout.readline())
         return event
 

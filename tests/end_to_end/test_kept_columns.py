@@ -151,7 +151,6 @@ def test_an_epoch_goes_on_with_columns_that_were_filled_while_the_caller_did_not
     reader = catalog.dataset("goods").read("train", keep="disk")
     iterator = iter(reader)
     read = [plain(next(iterator))]
-    assert reader._keeper._filling is not None
     assert reader._keeper._filling.thread is None  # a caller that only looks at an example fills nothing
     reader._keeper.count(0, math.inf)
     reader._keeper._filling.wait()
@@ -170,7 +169,6 @@ def test_filling_takes_as_much_time_as_the_caller_took(catalog: Catalog, monkeyp
     reader = catalog.dataset("goods").read("train", keep="disk")
     next(iter(reader))
     filling = reader._keeper._filling
-    assert filling is not None
     assert not filling.allow(keeping._TURN_SECONDS / 2)
     assert filling.thread is None
     filling._least_seconds = 0.01
@@ -181,7 +179,6 @@ def test_filling_takes_as_much_time_as_the_caller_took(catalog: Catalog, monkeyp
         if num_turns == 1:  # nothing is locked between turns
             for folder in filling._splits[0].folders() or ():
                 writer = folder.write()
-                assert writer is not None
                 writer.__exit__()
     assert num_turns > 2
     assert [plain(example) for example in reader] == examples_of(catalog.dataset("goods"), keep=None)
@@ -197,7 +194,6 @@ def test_a_large_slice_that_was_read_once_is_filled_from_then_on(
     assert reader._keeper._filling is None
     assert [plain(example) for example in reader] == expected  # the second epoch
     filling = reader._keeper._filling
-    assert filling is not None
     filling.wait()
     assert [plain(example) for example in reader] == expected
     assert is_kept(reader)

@@ -494,7 +494,6 @@ def test_a_killed_restore_is_resumed(catalog: Catalog, data: Path, tmp_path: Pat
         process = warm_python.Popen(
             [sys.executable, "-c", RESTORE, path, str(some), str(target)], stdout=subprocess.PIPE, text=True
         )
-        assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         while not any((target / "animals" / "1.0.0").glob("incomplete.*")):
             assert process.poll() is None

@@ -425,7 +425,6 @@ def test_the_first_publication_records_the_folder_of_the_server(
         with registry.connect(server.url) as catalog:
             catalog.add({"number": range(9)}, name="numbers")
         recorded = home.backend.locations.data_dir()
-        assert recorded is not None
         assert (recorded.recorded, recorded.place) == ("datasets", str(data))
         assert len(home.dataset("numbers").read("train")) == 9
         server.service.data = None

@@ -488,7 +488,6 @@ def test_a_file_that_is_too_long_for_one_request_is_sent_in_parts(
     there = open_store(f"{bucket}/data/lab/1.0.0")
     assert (there.list(), there.read_bytes("x") == content) == (["x"], True)
     assert list(list_unfinished(open_store(bucket), [])) == []
-    assert server.service.data is not None
     assert server.service.data._facts("lab/1.0.0/x", len(content)) == (len(content), Upload.of(content).sha256)
     in_parts.write_bytes("x", content)  # it is there
     with pytest.raises(AlreadyStoredError):
@@ -762,7 +761,6 @@ def test_a_file_in_parts_that_is_replaced_by_one_of_the_same_tag_is_not_attached
     store, path = ServiceStore(server.url, lambda _: publisher, "numbers/1.0.0"), f"numbers/1.0.0/{attachment.place}"
     store.write_bytes(attachment.place, contents[0])
     before, hash_of = open_store(f"{bucket}/data").entity_tag(path), ObjectStore.sha256
-    assert server.service.data is not None
     signer = server.service.data._signed._signer  # type: ignore[union-attr]
     assert isinstance(signer, S3Signer)
 
@@ -817,9 +815,7 @@ def test_a_long_attachment_is_sent_in_parts_and_compared(
 def test_a_bucket_that_takes_no_part_is_reported_and_keeps_no_probe(
     server: TestServer, in_parts: ServiceStore, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert server.service.data is not None
     signed, long = server.service.data._signed, Upload(num_bytes=7 * 10**6, sha256="0" * 64)
-    assert signed is not None
     signed.require_safe()
     for url, raised in (
         ("http://127.0.0.1:9/x", "the bucket cannot be reached"),

@@ -221,7 +221,6 @@ for _ in provider_of('f-*', num_epochs=None, num_readers=3, shuffle=True):
     process = warm_python.Popen(
         [sys.executable, "-c", source], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert process.stdout is not None
     process.stdout.readline()
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=LIMIT_SECONDS)

@@ -325,7 +325,6 @@ def test_a_builder_of_a_config_has_it(catalog: registry.Catalog, tmp_path: Path)
         registry.builder("animals/wild:1.0.0", catalog=catalog),
         registry.builder("animals", config="wild", version="1.0.0", catalog=catalog),
     ):
-        assert builder.builder_config is not None
         assert (builder.builder_config.name, builder.info.full_name) == ("wild", "animals/wild/1.0.0")
     with pytest.raises(UsageError) as caught:
         registry.builder("animals/wild", config="tame", catalog=catalog)

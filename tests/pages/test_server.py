@@ -156,7 +156,6 @@ with registry.connect({str(folder / "c.db")!r}) as catalog:
     serve_pages(catalog, opens=False, ready=lambda url: print(url, flush=True))
 """
     with warm_python.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         url = urlsplit(process.stdout.readline().strip())
         with socket.create_connection(("127.0.0.1", url.port or 0)) as connection:
             connection.sendall(f"GET {url.path} HTTP/1.1\r\nHost: {url.netloc}\r\n\r\n".encode())

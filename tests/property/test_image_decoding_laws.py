@@ -77,7 +77,6 @@ def test_a_batch_is_its_images_one_by_one(
         pixels = example["image"]
         assert (pixels.shape, pixels.dtype, pixels.tobytes()) == outcomes[place % len(records)][0]
     if faults:
-        assert block.fault is not None
         assert block.fault.message == outcomes[faults[0]][1]
 
 

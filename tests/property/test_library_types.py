@@ -389,7 +389,6 @@ def test_masked_values_are_null_and_never_the_value_below_the_mask() -> None:
 
 def _rows(given: Any) -> Iterator[Any]:
     source = open_object(given)
-    assert source is not None
     for part in source.parts:
         yield from (rows.table for rows in part.read())
 

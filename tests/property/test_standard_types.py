@@ -127,7 +127,6 @@ def test_a_class_that_has_the_name_of_a_kind_is_refused_as_any_other(name: str) 
         assert judge_object([{"x": 1, "y": value}], name, column=None) is None
         return
     source = open_object([{"x": value, "y": 1}])
-    assert source is not None
     bad = [one for part in source.parts for rows in part.read() for one in rows.bad]
     assert [one.reason for one in bad] == [
         f"values of the type {name} cannot be stored; convert them to text, numbers or bytes"
@@ -162,7 +161,6 @@ def test_an_exception_without_a_text_is_named_by_its_type() -> None:
             raise UnprintableError
 
     message = judge_object(Rows(), "unprintable", column=None)
-    assert message is not None
     assert message.endswith("Rows: UnprintableError")
 
 

@@ -58,7 +58,6 @@ def test_the_sample_of_the_guide_is_valid(file: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("REGISTRY_SERVE_CONFIG", str(file))
     config = load_config()
     assert (config.host, config.workers, config.trusted_proxies) == ("127.0.0.1", 2, ("127.0.0.1",))
-    assert config.clients is not None
     assert config.clients["tries"] == 4
 
 
@@ -132,7 +131,6 @@ def test_an_unknown_variable_is_refused_with_the_nearest(monkeypatch: pytest.Mon
     monkeypatch.setenv("REGISTRY_SERVE_PROT", "80")
     error = refusal()
     assert error.message == "REGISTRY_SERVE_PROT: unknown setting"
-    assert error.hint is not None
     assert error.hint.startswith("Did you mean REGISTRY_SERVE_PORT? The settings are: REGISTRY_SERVE_CATALOG, ")
 
 

@@ -300,7 +300,6 @@ def test_login_with_a_browser_on_another_machine(
             text=True,
             env={**os.environ, "BROWSER": "true %s"},
         ) as process:
-            assert process.stderr is not None
             address = process.stderr.readline().removeprefix("Sign in at ").strip()
             assert "paste this address here" in process.stderr.readline()
             led = urllib3.request("GET", address, redirect=False).headers["Location"]

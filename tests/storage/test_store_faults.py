@@ -405,7 +405,6 @@ except KeyboardInterrupt:
     with warm_python.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "asking\n"
         wait_for_request(fault_proxy)
         process.send_signal(signal.SIGINT)

@@ -38,7 +38,6 @@ class Browse:
             start_new_session=start_new_session,
             env=os.environ | {"REGISTRY_CATALOG": str(catalog)} | environment,
         )
-        assert self.process.stdout is not None
         self.url = self.process.stdout.readline().strip()
 
     def __enter__(self) -> Browse:

@@ -82,7 +82,6 @@ def answers(catalog: CatalogBackend) -> dict[str, Any]:
         found[f"standing {one.dataset}"] = catalog.standing(one.name, one.config)
         for summary in catalog.versions(one.name, one.config):
             version = catalog.published(one.name, one.config, summary.version)
-            assert version is not None
             found[str(version.reference)] = (
                 summary,
                 replace(version, splits=()),

@@ -254,7 +254,6 @@ def _parts(name: str) -> tuple[bytes, Node, list[tuple[int, int, int]]]:
 
 def _columns(footer: Node) -> list[Node]:
     groups = field(footer, 4)
-    assert groups is not None
     return [metadata for group in groups[1] for chunk in field(group, 1)[1] if (metadata := field(chunk, 3))]  # type: ignore[index]
 
 
@@ -264,7 +263,6 @@ def _offsets(column: Node) -> list[Node]:
 
 def _number(node: Node, number: int) -> int:
     found = field(node, number)
-    assert found is not None
     return int(found[1])
 
 
@@ -272,7 +270,6 @@ def _move_pages(footer: Node, place: int, count: int) -> None:
     """Change the footer as if everything after ``place`` had moved by ``count`` bytes."""
     for column in _columns(footer):
         start, size = min(offset[1] for offset in _offsets(column)), field(column, 7)
-        assert size is not None
         if start <= place < start + size[1]:
             size[1] += count
         for offset in _offsets(column):

@@ -49,7 +49,6 @@ def poll_seconds(_: int) -> float:
     """How often the task asks whether it was cancelled."""
     from registry.engines.ray.worker import _CancelWatch
 
-    assert _CancelWatch._current is not None
     return _CancelWatch._current._poll_seconds
 
 

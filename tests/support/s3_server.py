@@ -105,7 +105,6 @@ class S3Server:
         self._process = subprocess.Popen(
             [sys.executable, "-c", self._script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line.strip().isdigit(), "moto did not start; see its output above"
         self.port = int(line)
@@ -114,7 +113,6 @@ class S3Server:
 
     def __exit__(self, *_: object) -> None:
         with self._process as process:  # closes its standard input, at which it ends
-            assert process.stdin is not None
             process.stdin.close()
             try:
                 process.wait(10)

@@ -29,7 +29,6 @@ def first(one: int) -> str:
 @pytest.fixture
 def script() -> ModuleType:
     spec = importlib.util.spec_from_file_location("budget", SCRIPT)
-    assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -85,7 +85,6 @@ def test_a_png_is_sent_whole(graphics: Graphics) -> None:
 def test_a_small_picture_fits(height: int, width: int, side: int, grow: bool) -> None:
     leaf = Image(shape=(None, None, 1))
     picture = shrink(leaf, encode_png(np.full((height, width, 1), 200, np.uint8)), side, grow=grow)
-    assert picture is not None
     assert max(picture.shape[:2]) <= side
     assert min(picture.shape) >= 1
     assert (picture == 200).all()
@@ -114,9 +113,7 @@ def test_a_pixel_that_differs_is_red(pixels: Any, data: Any) -> None:
     changed[place] = 255 - changed[place]
     files = encode_png(pixels), encode_png(changed)
     marked = mark_differences(Image(shape=(None, None, 3)), files, 64)
-    assert marked is not None
     assert (marked.num_differing, marked.num_pixels) == (1, pixels.shape[0] * pixels.shape[1])
-    assert marked.marked is not None
     assert marked.old.shape == marked.new.shape == marked.marked.shape
     times = marked.marked.shape[0] // len(pixels)
     is_red = (marked.marked == RED).all(2)
@@ -129,8 +126,6 @@ def test_a_pixel_of_a_large_image_stays_visible() -> None:
     changed = pixels.copy()
     changed[500, 300] = 1
     marked = mark_differences(Image(shape=(None, None, 1)), (encode_png(pixels), encode_png(changed)), 100)
-    assert marked is not None
-    assert marked.marked is not None
     assert marked.marked.shape == (100, 70, 3)
     assert np.argwhere((marked.marked == RED).all(2)).tolist() == [[50, 30]]
 
@@ -138,7 +133,6 @@ def test_a_pixel_of_a_large_image_stays_visible() -> None:
 def test_images_of_other_sizes_have_no_marks_and_damaged_ones_no_pictures() -> None:
     small, large = (encode_png(np.zeros((side, side, 3), np.uint8)) for side in (3, 9))
     marked = mark_differences(Image(shape=(None, None, 3)), (small, large), 60)
-    assert marked is not None
     assert (marked.marked, marked.num_pixels) == (None, 0)
     assert mark_differences(Image(shape=(None, None, 3)), (small, small[:30]), 60) is None
     assert mark_differences(Text(), (small, large), 60) is None

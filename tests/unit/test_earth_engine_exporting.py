@@ -56,7 +56,6 @@ def test_what_was_exported_is_told(tmp_path: Path) -> None:
     assert exported.filenames == tuple(f"sub/p-{number:05}.tfrecord.gz" for number in range(3))
     assert (exported.records, exported.num_records) == ((2, 2, 2), 6)
     assert exported.mixer_filename == "sub/p-mixer.json"
-    assert exported.mixer is not None
     assert (exported.mixer.total_patches, exported.mixer.patches_per_row) == (6, 3)
     assert [(band.name, band.kind, band.dtype.name, band.depth) for band in exported.bands] == [
         ("b1", "bytes", "uint8", 1),

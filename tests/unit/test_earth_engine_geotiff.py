@@ -188,7 +188,6 @@ def test_a_process_killed_half_way_leaves_no_partial_file(
     with subprocess.Popen(
         [sys.executable, "-c", _SLOW, str(path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "half\n"
         process.send_signal(killed_by)
         process.wait(60)

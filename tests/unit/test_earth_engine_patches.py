@@ -129,9 +129,6 @@ def test_batches_are_arrays_with_their_places(dataset: Dataset) -> None:
     for place, index in enumerate(range(4, 8)):
         np.testing.assert_array_equal(batch.values[place], expected(index))
     assert batch.indexes.tolist() == [4, 5, 6, 7]
-    assert batch.rows is not None
-    assert batch.columns is not None
-    assert batch.bounds is not None
     assert (batch.rows.tolist(), batch.columns.tolist()) == ([1, 1, 2, 2], [1, 2, 0, 1])
     assert [tuple(row) for row in batch.bounds.tolist()] == [patches[index].bounds for index in range(4, 8)]
     some = patches[[8, 0]]
@@ -204,7 +201,6 @@ def test_patches_of_two_splits_each_have_their_own_grid(catalog: Catalog, tmp_pa
     found = list(Patches(catalog.dataset("two"), "eval[2:]+train[5:6]"))
     assert [(patch.index, patch.row, patch.column) for patch in found] == [(2, 1, 0), (3, 1, 1), (5, 1, 1)]
     batch = next(Patches(catalog.dataset("two"), "eval[2:]+train[5:6]").batches(3))
-    assert batch.columns is not None
     assert batch.columns.tolist() == [0, 1, 1]
 
 

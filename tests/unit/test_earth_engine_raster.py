@@ -235,7 +235,6 @@ def test_bands_of_a_file_are_the_elements_of_an_array_band(scene: Callable[..., 
         assert [(band.name, band.is_array) for band in raster.bands] == [("ndvi", True), ("dem", False)]
         (series, mask), (dem, _) = raster.read(0, 1)
         assert series[0].tolist() == [[one + 1, one] for one in range(7)]
-        assert mask is not None
         assert mask.tolist() == [[False, False, True, True, False, False, False]]
         assert dem[0, 0] == 2
 
@@ -399,7 +398,6 @@ def test_bands_of_several_types_and_masks_are_read_in_their_order(tmp_path: Path
     assert middle.mask is None
     with GeoTiffRaster(path) as raster:
         mask = raster.read(0, 1)[0].mask
-    assert mask is not None
     assert mask.tolist() == [[False, False, False, True]]
 
 
@@ -408,5 +406,4 @@ def test_only_the_exact_nodata_value_is_masked(dtype: str) -> None:
     values = np.array([[-9, -8, -7]], dtype)
     raster = ArrayRaster({"b": values}, transform=(1, 0, 0, 0, -1, 0), crs="EPSG:4326", nodata=-8)
     mask = raster.read(0, 1)[0].mask
-    assert mask is not None
     assert mask.tolist() == [[False, True, False]]

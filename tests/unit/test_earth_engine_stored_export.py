@@ -51,10 +51,8 @@ def test_bands_kinds_and_margin_are_derived_from_the_first_record(tmp_path: Path
         ("grey", "bytes", "uint8", 1),
         ("ndvi", "float", "float32", 1),
     ]
-    assert export.tile is not None
     assert (export.tile.size, export.tile.margin, export.kernel) == (Size(10, 4), Size(3, 1), Size(6, 3))
     assert (export.counts, export.num_records, export.num_channels) == ((2, 2), 4, 3)
-    assert export.grid is not None
     assert (export.grid.covered, export.grid.margin) == (Size(8, 4), Size(3, 1))
     assert (export.is_table, export.is_sequence, export.collapsed, export.warnings) == (False, False, None, ())
 
@@ -192,7 +190,6 @@ def test_records_that_are_not_alike_are_named(tmp_path: Path) -> None:
 def test_without_a_mixer_tiles_are_square_or_of_the_size_that_is_given(tmp_path: Path) -> None:
     write_image(tmp_path, "p", {"a": ramp(8, 8)}, (4, 4), mixer=False)
     export = open_export(tmp_path, count=True)
-    assert export.tile is not None
     assert (export.tile.size, export.mixer, export.grid, export.counts) == (Size(4, 4), None, None, (4,))
     assert export.warnings == (
         (
@@ -201,14 +198,12 @@ def test_without_a_mixer_tiles_are_square_or_of_the_size_that_is_given(tmp_path:
         ),
     )
     given = open_export(tmp_path, patch_dimensions=[2, 2]).tile
-    assert given is not None
     assert (given.patch, given.margin) == (Size(2, 2), Size(1, 1))
     write_image(tmp_path / "b", "p", {"a": ramp(6, 4)}, (3, 2), mixer=False)
     error = refused(tmp_path / "b")
     assert error.message == "cannot infer the width of a tile with 6 pixels, because the mixer is missing"
     assert error.hint == "Give the size of a patch: patch_dimensions=[width, height]; --patch WIDTH,HEIGHT."
     tile = open_export(tmp_path / "b", patch_dimensions=[3, 2]).tile
-    assert tile is not None
     assert tile.size == Size(3, 2)
 
 
@@ -348,7 +343,6 @@ def test_columns_of_a_table_are_chosen_and_options_of_images_are_refused(tmp_pat
     )
     as_image = open_export(tmp_path, bands=["a"], kernel_size=2, patch_dimensions=2)
     assert not as_image.is_table
-    assert as_image.tile is not None
     assert as_image.tile.size == Size(4, 4)
     (tmp_path / "t.tfrecord.gz").write_bytes(gzip.compress(b""))
     assert refused(tmp_path).message == "DIR/t.tfrecord.gz contains no records"

@@ -213,7 +213,6 @@ def test_a_record_with_two_values_among_others_with_one_is_named(feature: Any, p
     made = [encode_example({"a": [b"12345678"]})] * 90
     made[70] = encode_example({"a": [b"12345678", b""]})
     fault = codec_of(features).decode_block(*joined(made)).fault
-    assert fault is not None
     assert (fault.message, fault.details["record"]) == (f"feature 'a': {problem}", 70)
     block = codec_of(features).flat_records(*joined(made))
     with pytest.raises(CorruptExampleError, match=problem):
@@ -301,7 +300,6 @@ def test_row_lengths_that_do_not_add_up_are_reported_as_for_one_record(lengths: 
     other = encode_example({"a/ragged_flat_values": values, "a/ragged_row_lengths_0": np.array([2, 2])})
     made = [good] * 70 + [bad, other] + [good] * 20
     fault = codec_of(features).decode_block(*joined(made)).fault
-    assert fault is not None
     assert (fault.message, fault.details["record"]) == (f"feature 'a': {problem}", 70)
     with pytest.raises(CorruptExampleError, match=problem):
         ContentReader(features).hash_block(codec_of(features).flat_records(*joined(made)), [(92, [hashlib.sha256()])])
@@ -315,6 +313,5 @@ def test_rows_that_do_not_have_their_declared_length_are_reported() -> None:
         made = [encode_example({"a/ragged_flat_values": np.arange(4), "a/ragged_row_lengths_0": np.array([2, 2])})] * 80
         made[7] = encode_example({"a/ragged_flat_values": np.arange(4), "a/ragged_row_lengths_0": np.array(lengths)})
         fault = codec_of(features).decode_block(*joined(made)).fault
-        assert fault is not None
         assert fault.details["record"] == 7
         assert "does not have the declared length 2" in fault.message

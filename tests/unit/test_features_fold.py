@@ -40,7 +40,6 @@ def test_a_fold_holds_32_bytes_for_each_leaf_and_feature() -> None:
         tracemalloc.stop()
     assert current < 1.3 * digests
     assert most < 1.6 * digests + 4 * 2**20, "the digests are not copied"
-    assert results is not None
     fingerprint = results[0]
     state = pickle.loads(sent)[0]  # noqa: S301 (our own)
     assert fingerprint.features["id"].digest == hashlib.sha256(state.of_features[0] * TIMES).hexdigest()

@@ -202,7 +202,6 @@ def test_an_image_that_is_smaller_than_the_crop_is_an_error_of_its_record() -> N
     records = [codec.encode({"image": encode_png(noise(size, 20, 3))}) for size in (20, 16, 15, 14, 20)]
     block = codec.decode_block(*joined(records * 20))
     assert block.sound.columns()["image"].shape == (3, 8, 8, 3)
-    assert block.fault is not None
     assert block.fault.message == "feature 'image': the crop (8, 8) is not within an image of 7 x 10 pixels"
     assert block.fault.hint == "Choose a smaller crop or ratio."
     assert block.fault.details["record"] == 3

@@ -153,7 +153,6 @@ def test_side_files_are_accounted_for(tmp_path: Path) -> None:
 def test_a_text_that_a_table_names_is_no_note(tmp_path: Path, table: dict[str, bytes]) -> None:
     error = error_of(write(tmp_path, {"texts/1.txt": b"one", **table}))
     assert error.message.startswith(f"{tmp_path} contains files of several kinds: 1 ")
-    assert error.hint is not None
     assert error.hint.endswith("write each text into a column of the table")
 
 
@@ -161,7 +160,6 @@ def test_a_text_with_the_name_of_an_image_is_no_note(tmp_path: Path) -> None:
     folder = write(tmp_path / "captions", {"a/1.png": PNG, "a/2.png": PNG, "a/1.txt": b"a cat", "notes.txt": b"x"})
     error = error_of(folder)
     assert str(error) == f"{folder} contains files of several kinds: 2 images, 2 text files"
-    assert error.hint is not None
     command = error.hint.partition("To have a/1.txt and a/1.png in one record, add a tar of the folder: ")[2]
     (tmp_path / "captions/notes.txt").unlink()
     (tmp_path / "captions/a/2.txt").write_bytes(b"a dog")

@@ -93,7 +93,6 @@ HINTS = {
 
 
 def rows_of(source: Source | None, split: str) -> list[dict[str, Any]]:
-    assert source is not None
     return [
         row for part in source.parts if part.split == split for rows in part.read() for row in rows.table.to_pylist()
     ]
@@ -106,7 +105,6 @@ def want(dataset: Any) -> list[dict[str, Any]]:
 
 def test_a_dataset_comes_in_equal_with_its_features_and_metadata(hf: Any, dataset: Any) -> None:
     source = open_object(dataset)
-    assert source is not None
     assert (source.kind, source.summary) == ("hugging_face", "Hugging Face Dataset: 5 rows, 8 columns")
     assert (source.splits, source.split_reason) == (("train",), "the split that the dataset names")
     assert source.hints == HINTS
@@ -121,12 +119,10 @@ def test_a_dataset_comes_in_equal_with_its_features_and_metadata(hf: Any, datase
 def test_a_dict_of_datasets_is_splits(hf: Any, dataset: Any) -> None:
     both = hf.DatasetDict({"train": dataset, "test": dataset.select([1, 3])})
     source = open_object(both)
-    assert source is not None
     assert source.splits == ("train", "test")
     assert rows_of(source, "test") == want(dataset.select([1, 3]))
     streams = hf.IterableDatasetDict({"train": dataset.to_iterable_dataset(), "test": dataset.to_iterable_dataset()})
     source = open_object(streams)
-    assert source is not None
     assert source.hints == HINTS
     assert rows_of(source, "test") == want(dataset)
 
@@ -139,7 +135,6 @@ def numbers() -> Iterator[dict[str, Any]]:
 
 def test_an_iterable_dataset_may_lack_features_and_names_the_row_at_which_it_fails(hf: Any) -> None:
     source = open_object(hf.IterableDataset.from_generator(numbers))
-    assert source is not None
     assert source.may_lack_columns
     with pytest.raises(SourceError) as caught:
         rows_of(source, "train")
@@ -150,7 +145,6 @@ def test_files_that_are_stored_as_paths_are_read_from_memory_only(hf: Any, tmp_p
     (tmp_path / "a.wav").write_bytes(wav())
     given = hf.Dataset.from_dict({"sound": [str(tmp_path / "a.wav"), None]}).cast_column("sound", hf.Audio())
     source = open_object(given)
-    assert source is not None
     assert rows_of(source, "train") == [{"sound": wav()}, {"sound": None}]
     assert source.hints == {"sound": Audio(shape=(None,), dtype="int32", sample_rate=8000, lazy_decode=True)}
     missing = hf.Dataset.from_dict({"sound": ["/missing.wav"]}).cast_column("sound", hf.Audio())

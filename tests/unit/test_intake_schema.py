@@ -573,7 +573,6 @@ def test_a_schema_may_be_known_from_the_first_rows() -> None:
     hints: dict[str, Feature] = {"image": Image(), "label": ClassLabel(names=["b", "a"])}
     first = rows_of(("a", 1, {"image": [b"123"], "label": ["a"]}))
     declared = declare_schema(first, hints=hints, wishes={}, is_typed=True)
-    assert declared is not None
     assert declared.features() == FeaturesDict(hints)
     assert [(one.example, one.num_nulls, one.reason) for one in declared.columns] == [
         ("3 bytes", None, "defined by the source"),
@@ -588,7 +587,6 @@ def test_a_schema_file_of_all_columns_needs_only_the_first_rows() -> None:
     first = rows_of(("a", 1, {"id": ["1"], "old": ["x"]}))
     file = parse_schema_file(b"columns:\n  id: int8\n  old: skip\n  more: Text?\n", "s.yaml")
     declared = declare_schema(first, hints={}, wishes=file, may_lack_columns=True)
-    assert declared is not None
     assert declared.skipped == ("old",)
     assert declared.features() == FeaturesDict(
         {"id": Tensor(shape=(), dtype="int8"), "more": Scalar(str, optional=True)}

@@ -230,9 +230,7 @@ def test_a_footer_longer_than_the_first_look_is_read_whole(tmp_path: Path) -> No
 def column(footer: Node, place: int) -> Node:
     """The metadata of a column of the first row group."""
     groups = field(footer, 4)
-    assert groups is not None
     chunks = field(groups[1][0], 1)
-    assert chunks is not None
     found = field(chunks[1][place], 3)
     assert found is not None
     return found

@@ -168,7 +168,6 @@ def many(store: Store, indexes: IndexFolder) -> Store:
 def test_an_index_is_made_when_a_shard_is_first_read(many: Store, indexes: IndexFolder, tmp_path: Path) -> None:
     path = many.locate("many")
     kept = indexes.load(path, FileState.of(Path(path).stat()))
-    assert kept is not None
     assert kept.tolist() == np.cumsum([0, *(len(record) + 16 for record in MANY)]).tolist()
     shard = open_many(many, indexes)
     assert shard.read(4990, 10).records() == MANY[4990:]
@@ -183,11 +182,9 @@ def test_an_index_grows_with_the_records_read(store: Store, indexes: IndexFolder
     assert indexes.load(path, FileState.of(Path(path).stat())) is None
     assert open_many(store, indexes).read(4200, 10).records() == MANY[4200:4210]
     kept = indexes.load(path, FileState.of(Path(path).stat()))
-    assert kept is not None
     assert kept.size == 4211
     assert open_many(store, indexes).read(0, 5000).records() == MANY
     kept = indexes.load(path, FileState.of(Path(path).stat()))
-    assert kept is not None
     assert kept.size == 5001
 
 

@@ -41,7 +41,6 @@ class Rule(NamedTuple):
 def nginx_rule(guide: str) -> Rule:
     """What nginx does with the location of the guide: it refuses the method of a preflight, unless told otherwise."""
     location = re.search(r"location /catalog/ \{\n.*?\n\}", guide, re.DOTALL)
-    assert location is not None
     headers = {
         name: quoted or bare for name, quoted, bare in re.findall(r'add_header (\S+) (?:"(.*)"|(.*));', location[0])
     }
@@ -52,7 +51,6 @@ def nginx_rule(guide: str) -> Rule:
 def bucket_rule(guide: str) -> Rule:
     """What a bucket does with the rule of the guide."""
     text = re.search(r"^\[\{\"AllowedOrigins.*?\}\]$", guide, re.DOTALL | re.MULTILINE)
-    assert text is not None
     (rule,) = json.loads(text[0])
     headers = {
         "Access-Control-Allow-Origin": ", ".join(rule["AllowedOrigins"]),

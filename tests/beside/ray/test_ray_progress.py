@@ -59,7 +59,6 @@ def test_progress_shows_tasks_that_end_out_of_order_bytes_and_a_retry(
     assert early.done == 10 * (early.tasks.done if early.tasks else 0)
     assert early.fraction == early.done / 240
     last = encoding[-1]
-    assert last.tasks is not None
     assert (last.done, last.num_bytes) == (240, split.num_bytes)
     assert (last.tasks.done, last.tasks.running, last.tasks.failed) == (24, 0, 0)
     assert last.tasks.retried >= 1
@@ -80,7 +79,6 @@ def test_the_check_of_keys_shows_tasks(connected: Any, tmp_path: Path) -> None:
         pass
     assert list(dict.fromkeys(one.stage for one in seen)) == ["encoding", "checking", "writing"]
     checked = [one for one in seen if one.stage == "checking"][-1]
-    assert checked.tasks is not None
     count = checked.tasks.total
     assert str(checked) == f"checking train: 1,600 of 1,600 records, {count} of {count} tasks"
 
@@ -93,7 +91,6 @@ def test_progress_shows_inputs_that_failed(connected: Any, tmp_path: Path, monke
     with registry.use_engine("ray"), pytest.raises(BuildError, match="2 inputs failed"):
         build_dataset(Told(), open_store(tmp_path / "data"), processes=2, progress=seen.append)
     tasks = seen[-1].tasks
-    assert tasks is not None
     assert (tasks.done, tasks.failed, tasks.retried) == (22, 2, 0)
     assert str(seen[-1].tasks) == "22 of 24 inputs, 2 failed"
 
@@ -105,7 +102,6 @@ def test_verifying_on_a_cluster_shows_tasks(connected: Any, tmp_path: Path) -> N
         with RayTasks(processes=2) as engine, registry.use_engine(engine):
             catalog.dataset("digits").verify(deep=True, processes=2, progress=seen.append)
     last = seen[-1]
-    assert last.tasks is not None
     assert (last.done, last.total, last.tasks.unit, last.tasks.done) == (1797, 1797, "shards", last.tasks.total)
 
 

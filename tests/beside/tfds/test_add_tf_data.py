@@ -15,7 +15,6 @@ pytestmark = [pytest.mark.tfds, pytest.mark.filterwarnings("ignore")]
 
 def rows_of(given: Any) -> list[dict[str, Any]]:
     source = open_object(given)
-    assert source is not None
     return [row for part in source.parts for rows in part.read() for row in rows.table.to_pylist()]
 
 
