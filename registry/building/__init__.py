@@ -18,47 +18,28 @@ from typing import TYPE_CHECKING
 from registry.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from registry.building.build import StagedBuild, build_dataset
-    from registry.building.builder import BuilderConfig, DatasetBuilder
-    from registry.building.discovery import find_builder, list_builders, load_builder, open_builder
-    from registry.building.keys import (
-        SORT_KEY_BYTES,
-        Key,
-        SortKeys,
-        hash_contents,
-        hash_key,
-        hash_keys,
-        join_sort_keys,
-        label_of,
-    )
-    from registry.building.pieces import Pieces
-    from registry.building.run_format import KeyedFrames
-    from registry.building.sorter import DEFAULT_BUDGET_BYTES, ExternalSorter
-    from registry.building.writing import write_split
+    from registry.building.build import StagedBuild as StagedBuild
+    from registry.building.build import build_dataset as build_dataset
+    from registry.building.builder import BuilderConfig as BuilderConfig
+    from registry.building.builder import DatasetBuilder as DatasetBuilder
+    from registry.building.discovery import find_builder as find_builder
+    from registry.building.discovery import list_builders as list_builders
+    from registry.building.discovery import load_builder as load_builder
+    from registry.building.discovery import open_builder as open_builder
+    from registry.building.keys import SORT_KEY_BYTES as SORT_KEY_BYTES
+    from registry.building.keys import Key as Key
+    from registry.building.keys import SortKeys as SortKeys
+    from registry.building.keys import hash_contents as hash_contents
+    from registry.building.keys import hash_key as hash_key
+    from registry.building.keys import hash_keys as hash_keys
+    from registry.building.keys import join_sort_keys as join_sort_keys
+    from registry.building.keys import label_of as label_of
+    from registry.building.pieces import Pieces as Pieces
+    from registry.building.run_format import KeyedFrames as KeyedFrames
+    from registry.building.sorter import DEFAULT_BUDGET_BYTES as DEFAULT_BUDGET_BYTES
+    from registry.building.sorter import ExternalSorter as ExternalSorter
+    from registry.building.writing import write_split as write_split
 
-__all__ = [
-    "DEFAULT_BUDGET_BYTES",
-    "SORT_KEY_BYTES",
-    "BuilderConfig",
-    "DatasetBuilder",
-    "ExternalSorter",
-    "Key",
-    "KeyedFrames",
-    "Pieces",
-    "SortKeys",
-    "StagedBuild",
-    "build_dataset",
-    "find_builder",
-    "hash_contents",
-    "hash_key",
-    "hash_keys",
-    "join_sort_keys",
-    "label_of",
-    "list_builders",
-    "load_builder",
-    "open_builder",
-    "write_split",
-]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,

@@ -15,64 +15,53 @@ from registry.lazy import lazy_exports
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from registry.catalog.backend import CatalogBackend, EventFilter, EventPage
-    from registry.catalog.outcomes import (
-        AliasChange,
-        AliasMove,
-        AliasSummary,
-        BackupFacts,
-        Change,
-        ClockCorrection,
-        DataDirectoryChange,
-        DefaultChange,
-        Holder,
-        LocationChange,
-        LogReport,
-        MetadataChange,
-        Origin,
-        Promotion,
-        Proposal,
-        ProtectionChange,
-        PublicationDetails,
-        Removal,
-        RemovalStep,
-        Renaming,
-        Reservation,
-        Unpromoted,
-        VersionSize,
-        former_name,
-        is_of_catalog,
-        refuse_protected,
-    )
-    from registry.catalog.paging import (
-        PublishedShards,
-        catalog_identity,
-        follow_events,
-        is_published,
-        load_shards,
-        stream_events,
-    )
+    from registry.catalog.backend import CatalogBackend as CatalogBackend
+    from registry.catalog.backend import EventFilter as EventFilter
+    from registry.catalog.backend import EventPage as EventPage
+    from registry.catalog.outcomes import AliasChange as AliasChange
+    from registry.catalog.outcomes import AliasMove as AliasMove
+    from registry.catalog.outcomes import AliasSummary as AliasSummary
+    from registry.catalog.outcomes import BackupFacts as BackupFacts
+    from registry.catalog.outcomes import Change as Change
+    from registry.catalog.outcomes import ClockCorrection as ClockCorrection
+    from registry.catalog.outcomes import DataDirectoryChange as DataDirectoryChange
+    from registry.catalog.outcomes import DefaultChange as DefaultChange
+    from registry.catalog.outcomes import Holder as Holder
+    from registry.catalog.outcomes import LocationChange as LocationChange
+    from registry.catalog.outcomes import LogReport as LogReport
+    from registry.catalog.outcomes import MetadataChange as MetadataChange
+    from registry.catalog.outcomes import Origin as Origin
+    from registry.catalog.outcomes import Promotion as Promotion
+    from registry.catalog.outcomes import Proposal as Proposal
+    from registry.catalog.outcomes import ProtectionChange as ProtectionChange
+    from registry.catalog.outcomes import PublicationDetails as PublicationDetails
+    from registry.catalog.outcomes import Removal as Removal
+    from registry.catalog.outcomes import RemovalStep as RemovalStep
+    from registry.catalog.outcomes import Renaming as Renaming
+    from registry.catalog.outcomes import Reservation as Reservation
+    from registry.catalog.outcomes import Unpromoted as Unpromoted
+    from registry.catalog.outcomes import VersionSize as VersionSize
+    from registry.catalog.outcomes import former_name as former_name
+    from registry.catalog.outcomes import is_of_catalog as is_of_catalog
+    from registry.catalog.outcomes import refuse_protected as refuse_protected
+    from registry.catalog.paging import PublishedShards as PublishedShards
+    from registry.catalog.paging import catalog_identity as catalog_identity
+    from registry.catalog.paging import follow_events as follow_events
+    from registry.catalog.paging import is_published as is_published
+    from registry.catalog.paging import load_shards as load_shards
+    from registry.catalog.paging import stream_events as stream_events
     from registry.catalog.site import SiteOptions
-    from registry.catalog.values import (
-        ConfigSummary,
-        DataDirectory,
-        DatasetFilter,
-        DatasetSummary,
-        PastLookUp,
-        SearchHit,
-        VersionSummary,
-    )
-    from registry.catalog.web_urls import first_step, is_site, quote_catalog
+    from registry.catalog.values import ConfigSummary as ConfigSummary
+    from registry.catalog.values import DataDirectory as DataDirectory
+    from registry.catalog.values import DatasetFilter as DatasetFilter
+    from registry.catalog.values import DatasetSummary as DatasetSummary
+    from registry.catalog.values import PastLookUp as PastLookUp
+    from registry.catalog.values import SearchHit as SearchHit
+    from registry.catalog.values import VersionSummary as VersionSummary
+    from registry.catalog.web_urls import first_step as first_step
+    from registry.catalog.web_urls import is_site as is_site
+    from registry.catalog.web_urls import quote_catalog as quote_catalog
 
-__all__ = [
-    "AliasChange", "AliasMove", "AliasSummary", "BackupFacts", "CatalogBackend", "Change", "ClockCorrection",
-    "ConfigSummary", "DataDirectory", "DataDirectoryChange", "DatasetFilter", "DatasetSummary", "DefaultChange",
-    "EventFilter", "EventPage", "Holder", "LocationChange", "LogReport", "MetadataChange", "Origin", "PastLookUp",
-    "Promotion", "Proposal", "ProtectionChange", "PublicationDetails", "PublishedShards", "Removal", "RemovalStep",
-    "Renaming", "Reservation", "SearchHit", "Unpromoted", "VersionSize", "VersionSummary", "catalog_identity",
-    "first_step", "follow_events", "former_name", "is_of_catalog", "is_published", "is_site", "load_shards",
-    "masked_url", "open_catalog", "quote_catalog", "refuse_protected", "sqlite_path", "stream_events",
-]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(
     __name__,

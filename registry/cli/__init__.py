@@ -12,33 +12,24 @@ from typing import TYPE_CHECKING
 from registry.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from registry.cli.commands import Session, session_command, version_values
-    from registry.cli.lazy_group import LazyGroup
-    from registry.cli.options import promote_option, reference_argument
-    from registry.cli.output import Block, Column, Fields, Note, Table, size
-    from registry.cli.progress import progress_bar, show_progress
-    from registry.cli.publish import describe_publication, promotion_values
-    from registry.envelope import fields_of
+    from registry.cli.commands import Session as Session
+    from registry.cli.commands import session_command as session_command
+    from registry.cli.commands import version_values as version_values
+    from registry.cli.lazy_group import LazyGroup as LazyGroup
+    from registry.cli.options import promote_option as promote_option
+    from registry.cli.options import reference_argument as reference_argument
+    from registry.cli.output import Block as Block
+    from registry.cli.output import Column as Column
+    from registry.cli.output import Fields as Fields
+    from registry.cli.output import Note as Note
+    from registry.cli.output import Table as Table
+    from registry.cli.output import size as size
+    from registry.cli.progress import progress_bar as progress_bar
+    from registry.cli.progress import show_progress as show_progress
+    from registry.cli.publish import describe_publication as describe_publication
+    from registry.cli.publish import promotion_values as promotion_values
+    from registry.envelope import fields_of as fields_of
 
-__all__ = [
-    "Block",
-    "Column",
-    "Fields",
-    "LazyGroup",
-    "Note",
-    "Session",
-    "Table",
-    "describe_publication",
-    "fields_of",
-    "progress_bar",
-    "promote_option",
-    "promotion_values",
-    "reference_argument",
-    "session_command",
-    "show_progress",
-    "size",
-    "version_values",
-]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,

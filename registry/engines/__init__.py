@@ -12,64 +12,37 @@ from typing import TYPE_CHECKING
 from registry.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from registry.engines.announcing import announced, announces, current_work
-    from registry.engines.choice import choose_engine, has_engine_of_block, num_cpus, use_engine
-    from registry.engines.engine import (
-        Engine,
-        ThisProcess,
-        call_ahead,
-        call_in_thread,
-        closed_engine,
-        in_order,
-        most_drawn,
-        shared_threads,
-        submit,
-    )
-    from registry.engines.messages import (
-        REACH_HINT,
-        ForeignError,
-        NotSendableError,
-        Taking,
-        WorkerDiedError,
-        call_function,
-        not_sendable,
-    )
-    from registry.engines.piece import Piece
-    from registry.engines.watching import TELL_SECONDS, Tally, TaskCounts, TaskWatch, watch_tasks
-    from registry.engines.workers import WorkerProcesses
+    from registry.engines.announcing import announced as announced
+    from registry.engines.announcing import announces as announces
+    from registry.engines.announcing import current_work as current_work
+    from registry.engines.choice import choose_engine as choose_engine
+    from registry.engines.choice import has_engine_of_block as has_engine_of_block
+    from registry.engines.choice import num_cpus as num_cpus
+    from registry.engines.choice import use_engine as use_engine
+    from registry.engines.engine import Engine as Engine
+    from registry.engines.engine import ThisProcess as ThisProcess
+    from registry.engines.engine import call_ahead as call_ahead
+    from registry.engines.engine import call_in_thread as call_in_thread
+    from registry.engines.engine import closed_engine as closed_engine
+    from registry.engines.engine import in_order as in_order
+    from registry.engines.engine import most_drawn as most_drawn
+    from registry.engines.engine import shared_threads as shared_threads
+    from registry.engines.engine import submit as submit
+    from registry.engines.messages import REACH_HINT as REACH_HINT
+    from registry.engines.messages import ForeignError as ForeignError
+    from registry.engines.messages import NotSendableError as NotSendableError
+    from registry.engines.messages import Taking as Taking
+    from registry.engines.messages import WorkerDiedError as WorkerDiedError
+    from registry.engines.messages import call_function as call_function
+    from registry.engines.messages import not_sendable as not_sendable
+    from registry.engines.piece import Piece as Piece
+    from registry.engines.watching import TELL_SECONDS as TELL_SECONDS
+    from registry.engines.watching import Tally as Tally
+    from registry.engines.watching import TaskCounts as TaskCounts
+    from registry.engines.watching import TaskWatch as TaskWatch
+    from registry.engines.watching import watch_tasks as watch_tasks
+    from registry.engines.workers import WorkerProcesses as WorkerProcesses
 
-__all__ = [
-    "REACH_HINT",
-    "TELL_SECONDS",
-    "Engine",
-    "ForeignError",
-    "NotSendableError",
-    "Piece",
-    "Taking",
-    "Tally",
-    "TaskCounts",
-    "TaskWatch",
-    "ThisProcess",
-    "WorkerDiedError",
-    "WorkerProcesses",
-    "announced",
-    "announces",
-    "call_ahead",
-    "call_function",
-    "call_in_thread",
-    "choose_engine",
-    "closed_engine",
-    "current_work",
-    "has_engine_of_block",
-    "in_order",
-    "most_drawn",
-    "not_sendable",
-    "num_cpus",
-    "shared_threads",
-    "submit",
-    "use_engine",
-    "watch_tasks",
-]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,

@@ -9,23 +9,17 @@ Interleave and seeded shuffle of files equal tf.data's, record for record; ``doc
 from typing import TYPE_CHECKING
 
 from registry.lazy import lazy_exports
-from registry.model import tfds_id
-from registry.order.config import ReadConfig, check_read_config
+from registry.model import tfds_id as tfds_id
+from registry.order.config import ReadConfig as ReadConfig
+from registry.order.config import check_read_config as check_read_config
 
 if TYPE_CHECKING:
-    from registry.order.order import Order, Run
-    from registry.order.shuffles import KeyedPermutation, philox_words, shuffle_permutation
+    from registry.order.order import Order as Order
+    from registry.order.order import Run as Run
+    from registry.order.shuffles import KeyedPermutation as KeyedPermutation
+    from registry.order.shuffles import philox_words as philox_words
+    from registry.order.shuffles import shuffle_permutation as shuffle_permutation
 
-__all__ = [
-    "KeyedPermutation",
-    "Order",
-    "ReadConfig",
-    "Run",
-    "check_read_config",
-    "philox_words",
-    "shuffle_permutation",
-    "tfds_id",
-]
 
 # These need numpy.
 __getattr__, __dir__ = lazy_exports(

@@ -12,24 +12,17 @@ from typing import TYPE_CHECKING
 from registry.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from registry.pins.create import PinSource, choose_names, make_entry
-    from registry.pins.document import AliasEntry, BuilderEntry, PinEntry
-    from registry.pins.pin import Pin
-    from registry.pins.pin_file import DEFAULT_FILENAME, PinFile
-    from registry.pins.places import Places
+    from registry.pins.create import PinSource as PinSource
+    from registry.pins.create import choose_names as choose_names
+    from registry.pins.create import make_entry as make_entry
+    from registry.pins.document import AliasEntry as AliasEntry
+    from registry.pins.document import BuilderEntry as BuilderEntry
+    from registry.pins.document import PinEntry as PinEntry
+    from registry.pins.pin import Pin as Pin
+    from registry.pins.pin_file import DEFAULT_FILENAME as DEFAULT_FILENAME
+    from registry.pins.pin_file import PinFile as PinFile
+    from registry.pins.places import Places as Places
 
-__all__ = [
-    "DEFAULT_FILENAME",
-    "AliasEntry",
-    "BuilderEntry",
-    "Pin",
-    "PinEntry",
-    "PinFile",
-    "PinSource",
-    "Places",
-    "choose_names",
-    "make_entry",
-]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,

@@ -10,59 +10,34 @@ from typing import TYPE_CHECKING
 from registry.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from registry.publishing.changes import ChangeLevel, describe_type
-    from registry.publishing.copying import copy_version
-    from registry.publishing.markers import Cleared, clear_place
-    from registry.publishing.numbering import (
-        NumberWish,
-        preview_next,
-        publish_next,
-        publish_next_in_place,
-    )
-    from registry.publishing.outside import ValuesOutside
-    from registry.publishing.patience import Patience
-    from registry.publishing.proof import Prover, VersionDiff, diff_versions
-    from registry.publishing.publish import (
-        Preview,
-        Publication,
-        Target,
-        preview_folder,
-        publish_folder,
-        publish_staged,
-        unchanged,
-    )
-    from registry.publishing.record_overlap import RecordOverlap, SharedValues, compare_slices
-    from registry.publishing.verify import ShardFault, VerifyReport, verify_shards
+    from registry.publishing.changes import ChangeLevel as ChangeLevel
+    from registry.publishing.changes import describe_type as describe_type
+    from registry.publishing.copying import copy_version as copy_version
+    from registry.publishing.markers import Cleared as Cleared
+    from registry.publishing.markers import clear_place as clear_place
+    from registry.publishing.numbering import NumberWish as NumberWish
+    from registry.publishing.numbering import preview_next as preview_next
+    from registry.publishing.numbering import publish_next as publish_next
+    from registry.publishing.numbering import publish_next_in_place as publish_next_in_place
+    from registry.publishing.outside import ValuesOutside as ValuesOutside
+    from registry.publishing.patience import Patience as Patience
+    from registry.publishing.proof import Prover as Prover
+    from registry.publishing.proof import VersionDiff as VersionDiff
+    from registry.publishing.proof import diff_versions as diff_versions
+    from registry.publishing.publish import Preview as Preview
+    from registry.publishing.publish import Publication as Publication
+    from registry.publishing.publish import Target as Target
+    from registry.publishing.publish import preview_folder as preview_folder
+    from registry.publishing.publish import publish_folder as publish_folder
+    from registry.publishing.publish import publish_staged as publish_staged
+    from registry.publishing.publish import unchanged as unchanged
+    from registry.publishing.record_overlap import RecordOverlap as RecordOverlap
+    from registry.publishing.record_overlap import SharedValues as SharedValues
+    from registry.publishing.record_overlap import compare_slices as compare_slices
+    from registry.publishing.verify import ShardFault as ShardFault
+    from registry.publishing.verify import VerifyReport as VerifyReport
+    from registry.publishing.verify import verify_shards as verify_shards
 
-__all__ = [
-    "ChangeLevel",
-    "Cleared",
-    "NumberWish",
-    "Patience",
-    "Preview",
-    "Prover",
-    "Publication",
-    "RecordOverlap",
-    "ShardFault",
-    "SharedValues",
-    "Target",
-    "ValuesOutside",
-    "VerifyReport",
-    "VersionDiff",
-    "clear_place",
-    "compare_slices",
-    "copy_version",
-    "describe_type",
-    "diff_versions",
-    "preview_folder",
-    "preview_next",
-    "publish_folder",
-    "publish_next",
-    "publish_next_in_place",
-    "publish_staged",
-    "unchanged",
-    "verify_shards",
-]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
