@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, ForwardRef
 
 
 def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -29,3 +29,22 @@ def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str]
         return sorted({*vars(sys.modules[package]), *home_of})
 
     return load, names
+
+
+def lazy_types(namespace: dict[str, Any], homes: Mapping[str, str]) -> None:
+    """Let ``typing.get_type_hints`` find names that a module imports only for type checkers.
+
+    It imports them when it resolves an annotation, so the module itself loads as fast as before. ``namespace`` has the
+    globals of the module, and ``homes`` maps other modules to their names, separated by spaces.
+    """
+    home_of = {name: home for home, names in homes.items() for name in names.split()}
+    namespace["_types"] = _Types(home_of)
+    namespace |= {name: ForwardRef(f"_types.{name}", module=namespace["__name__"]) for name in home_of}
+
+
+class _Types:
+    def __init__(self, home_of: Mapping[str, str]) -> None:
+        self._home_of = home_of
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self._home_of[name]), name)

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, TypeAlias
 from registry import model
 from registry.api.sliced_version import SlicedVersion
 from registry.errors import ReferenceSyntaxError, UsageError, WrongTypeError
+from registry.lazy import lazy_types
 from registry.model import DatasetVersion, Reference, Version, parse_duration, parse_moment
 
 if TYPE_CHECKING:
     from registry.model import Use
+else:
+    lazy_types(globals(), {"registry.model": "Use"})
 
 DatasetLike: TypeAlias = str | Reference | SlicedVersion | DatasetVersion
 """A dataset version as an argument: the text of a reference, a ``Reference``, a ``Dataset`` or a ``DatasetVersion``.

@@ -20,14 +20,13 @@ from registry.argument_types import typed_arguments
 from registry.catalog import is_site, open_catalog
 from registry.errors import AlreadyStoredError, UsageError, spell
 from registry.masking import has_secret
-from registry.model import count_progress
+from registry.model import ProgressCallback, count_progress
 
 if TYPE_CHECKING:  # fsspec is loaded when a store is opened
     from _typeshed import ReadableBuffer
 
     from registry.catalog import BackupFacts, LogReport
     from registry.catalog.schema import RemovedSecrets
-    from registry.model import ProgressCallback
     from registry.storage import Store
 
 _LEVEL: Final = 6

@@ -13,31 +13,40 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, Unpack
 
-from registry.api.arguments import read_reference
-from registry.api.catalog import connect
+from registry.api.arguments import DatasetLike, Moment, read_reference
+from registry.api.catalog import Catalog, connect
 from registry.api.locations import open_pin_file
 from registry.api.lock import current_lock
 from registry.argument_types import typed_arguments
 from registry.errors import CatalogNotFoundError, DatasetNotFoundError, UsageError, YankedVersionWarning, warn
-from registry.intake.options import takes_options
-from registry.model import whole_number
+from registry.intake.options import AddArguments, takes_options
+from registry.lazy import lazy_types
+from registry.model import SlicingRule, Version, whole_number
+from registry.splits import ReadInstruction
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from pandas import DataFrame
 
-    from registry.api.arguments import DatasetLike, Moment
-    from registry.api.catalog import Catalog
     from registry.api.dataset import Dataset
     from registry.api.reports import AddReport
-    from registry.intake.options import AddArguments
-    from registry.model import ProgressCallback, SlicingRule, Version
+    from registry.model import ProgressCallback
     from registry.order import ReadConfig
     from registry.pins import Pin, PinFile
     from registry.reading import Batches, Reader, SupervisedReader
-    from registry.splits import ReadInstruction
+else:
+    lazy_types(
+        globals(),
+        {
+            "pandas": "DataFrame",
+            "registry.api.reports": "AddReport",
+            "registry.model": "ProgressCallback",
+            "registry.order": "ReadConfig",
+            "registry.pins": "PinFile",
+        },
+    )
 
 
-Expression: TypeAlias = "str | ReadInstruction"
+Expression: TypeAlias = str | ReadInstruction
 SplitArgument: TypeAlias = (
     "Expression | list[SplitArgument] | tuple[SplitArgument, ...] | dict[str, SplitArgument] | None"
 )
@@ -348,7 +357,7 @@ def apply_shuffle_files(dataset: Dataset, read_config: ReadConfig | None, *, shu
     return replace(read_config_or_default(read_config), shuffle_files=True)
 
 
-def as_dataframe(dataset: Any, ds_info: Any = None) -> pd.DataFrame:
+def as_dataframe(dataset: Any, ds_info: Any = None) -> DataFrame:
     """Convert the examples of a reader to a pandas DataFrame, with one row per example.
 
     Args:

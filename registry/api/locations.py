@@ -23,6 +23,7 @@ from registry.errors import (
     UsageError,
     spell,
 )
+from registry.lazy import lazy_types
 
 if TYPE_CHECKING:  # numpy and pydantic are loaded when something is read
     from registry.api.logins import Logins
@@ -34,6 +35,8 @@ if TYPE_CHECKING:  # numpy and pydantic are loaded when something is read
     from registry.storage import Allowed, Store
     from registry.storage.cache import FileCache
     from registry.tfrecord import IndexFolder
+else:
+    lazy_types(globals(), {"registry.storage.cache": "FileCache"})
 
 CATALOG_VARIABLE: Final = "REGISTRY_CATALOG"
 DATA_DIR_VARIABLE: Final = "REGISTRY_DATA_DIR"

@@ -18,11 +18,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from registry.argument_types import typed_arguments
 from registry.environment import malformed_setting, read_variable
 from registry.errors import LockedError, UsageError
+from registry.lazy import lazy_types
 from registry.model import describe_moment
 
 if TYPE_CHECKING:  # pydantic is loaded when a pin file is read
     from registry.model import Reference
     from registry.pins import PinFile
+else:
+    lazy_types(globals(), {"registry.pins": "PinFile"})
 
 LOCKED_VARIABLE: Final = "REGISTRY_LOCKED"
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Literal, Protocol, Self, TypeVar
 
 from registry.errors import PartialFailureError, VerificationError
+from registry.lazy import lazy_types
 from registry.splits import counted
 
 if TYPE_CHECKING:  # numpy is loaded when something is verified
@@ -20,6 +21,17 @@ if TYPE_CHECKING:  # numpy is loaded when something is verified
     from registry.publishing import Publication, RecordOverlap, ValuesOutside, VerifyReport, VersionDiff
     from registry.publishing.changes import Changes
     from registry.publishing.garbage import Leftover
+else:
+    lazy_types(
+        globals(),
+        {
+            "registry.intake.plan": "Plan",
+            "registry.intake.source": "BadRow FileUse",
+            "registry.model": "DatasetVersion Reference",
+            "registry.publishing": "Publication RecordOverlap VersionDiff",
+            "registry.publishing.changes": "Changes",
+        },
+    )
 
 _SHOWN: Final = 10
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from registry.api.arguments import read_reference
+from registry.api.arguments import DatasetLike, read_reference
+from registry.api.catalog import Catalog
 from registry.api.dataset import Dataset
 from registry.api.loading import find_dataset, open_catalog_for, read_tree, refuse_tfds_arguments, stored_format
 from registry.argument_types import typed_arguments
@@ -18,8 +19,6 @@ from registry.errors import NotFoundError, RegistryError, UsageError, VersionWit
 from registry.model import Reference, VersionRequest
 
 if TYPE_CHECKING:
-    from registry.api.arguments import DatasetLike
-    from registry.api.catalog import Catalog
     from registry.api.info import DatasetInfo
     from registry.api.loading import SplitArgument
     from registry.model import SlicingRule, Version

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from registry.errors import BuildError
 
-Key: TypeAlias = "str | int | bytes | np.integer[Any] | np.ndarray[Any, Any]"
+Key: TypeAlias = str | int | bytes | np.integer[Any] | np.ndarray[Any, Any]
 """A key that an author may use: text, a whole number, bytes, or an array with one such element."""
 
 SORT_KEY_BYTES: Final = 16

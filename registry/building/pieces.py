@@ -12,8 +12,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from registry.lazy import lazy_types
+
 if TYPE_CHECKING:
     from registry.building.keys import Key
+else:
+    lazy_types(globals(), {"registry.building.keys": "Key"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

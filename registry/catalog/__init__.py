@@ -8,13 +8,12 @@ this folder.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from registry.lazy import lazy_exports
+from registry.lazy import lazy_exports, lazy_types
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from registry.catalog.backend import CatalogBackend as CatalogBackend
     from registry.catalog.backend import EventFilter as EventFilter
     from registry.catalog.backend import EventPage as EventPage
@@ -61,6 +60,8 @@ if TYPE_CHECKING:
     from registry.catalog.web_urls import first_step as first_step
     from registry.catalog.web_urls import is_site as is_site
     from registry.catalog.web_urls import quote_catalog as quote_catalog
+else:
+    lazy_types(globals(), {"registry.catalog.site": "SiteOptions"})
 
 
 __getattr__, __dir__ = lazy_exports(

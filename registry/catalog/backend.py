@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, Required, TypeAlias, TypedDict, Unpack
 
 from registry.catalog.pages import in_pages
+from registry.lazy import lazy_types
 from registry.model import Version
 
 if TYPE_CHECKING:
@@ -71,6 +72,24 @@ if TYPE_CHECKING:
         Standing,
         Use,
         Webhook,
+    )
+else:
+    lazy_types(
+        globals(),
+        {
+            "registry.catalog.outcomes": (
+                "AliasChange AliasMove AliasSummary Change ClockCorrection DataDirectoryChange DefaultChange "
+                "Holder LocationChange LogReport MetadataChange Promotion Proposal ProtectionChange "
+                "PublicationDetails Removal Renaming Reservation VersionSize"
+            ),
+            "registry.catalog.values": (
+                "ConfigSummary DataDirectory DatasetFilter DatasetSummary PastLookUp SearchHit VersionSummary"
+            ),
+            "registry.model": (
+                "AccessToken Attachment DatasetVersion Description Event Experiment ExperimentChange NameUse "
+                "Producer Reference RefusedCall Role Shard SplitFingerprint Standing Use Webhook"
+            ),
+        },
     )
 
 Advance: TypeAlias = Callable[[int], None]

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from registry.catalog.values import DataDirectory, Neighbours
 from registry.errors import DatasetRenamedError, LogTamperedError, ProtectedError, VersionExistsError, spell
 from registry.model import (
     DESCRIBED_FIELDS,
@@ -32,10 +33,7 @@ from registry.model import (
     natural_effects,
     use_effects,
 )
-
-if TYPE_CHECKING:
-    from registry.catalog.values import DataDirectory, Neighbours
-    from registry.storage.names import Owner
+from registry.storage.names import Owner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, overload
 
-from registry.catalog.backend import CatalogBackend, EventFilter, EventPage
+from registry.catalog.backend import CatalogBackend, EventFilter, EventPage, LengthBlock, LogCalls, ShardCalls
 from registry.catalog.values import damaged, stored_values
 from registry.errors import (
     CatalogUnavailableError,
@@ -25,11 +25,13 @@ from registry.errors import (
     UsageError,
     warn,
 )
+from registry.lazy import lazy_types
 from registry.model import AbstractShardLengths, Shard, ShardLengths, Split, UntaggedShards, VersionState
 
 if TYPE_CHECKING:
-    from registry.catalog.backend import LengthBlock, LogCalls, ShardCalls
     from registry.model import DatasetVersion, Event, Promises
+else:
+    lazy_types(globals(), {"registry.model": "DatasetVersion Event"})
 
 _EVENTS: Final = 1000
 """Number of events on a page."""

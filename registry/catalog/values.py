@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from registry.errors import CatalogError, LogTamperedError, NotFoundError, UsageError
+from registry.lazy import lazy_types
 from registry.model import (
     Reference,
     Version,
@@ -23,6 +24,8 @@ from registry.model import (
 
 if TYPE_CHECKING:
     from registry.model import Candidate, Choice, DatasetVersion
+else:
+    lazy_types(globals(), {"registry.model": "Candidate Choice DatasetVersion"})
 
 Neighbours: TypeAlias = tuple[Version | None, Version | None]
 """The published version numbers right below and right above a number."""

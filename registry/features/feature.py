@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +21,6 @@ import numpy.typing as npt
 from registry.errors import CorruptExampleError, FeatureError
 from registry.wire import FlatColumn, FlatValue, WireKind
 from registry.wire.gather import Octets, Places
-
-if TYPE_CHECKING:
-    from typing import Self
-
 
 Shape: TypeAlias = tuple[int | None, ...]
 """Size of each dimension; None if it differs from example to example."""
@@ -53,7 +49,7 @@ class Feature:
 
     description: str = ""
     value_range: str = ""
-    unknown_fields: Mapping[str, Any] | None = field(default=None, hash=False, repr=False)
+    unknown_fields: dict[str, Any] | None = field(default=None, hash=False, repr=False)
 
     # shape and dtype are fields of some subclasses and properties of others. A real property here would become the
     # default of a subclass's field, so they are declared for type checkers only.

@@ -10,12 +10,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from registry.errors import SplitNotFoundError, UsageError
+from registry.lazy import lazy_types
 from registry.model.locations import LocationStep, current_locations, is_absolute
 from registry.model.reference import Reference, check_config, check_name
 from registry.model.version import Version
 
 if TYPE_CHECKING:  # a list of datasets needs none
     from registry.model.split import Split
+else:
+    lazy_types(globals(), {"registry.model.split": "Split"})
 
 
 class VersionState(StrEnum):

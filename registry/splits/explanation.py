@@ -7,19 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from registry.envelope import fields_of
 from registry.errors import SliceError
 from registry.model import SlicingRule, counted
 from registry.splits.instruction import ReadInstruction
 from registry.splits.layout import Extent, Layout, RecordRange, print_ranges
-from registry.splits.plan import range_values
+from registry.splits.plan import Plan, range_values
 from registry.splits.resolver import Finder
 from registry.splits.terms import ALL, BoundReason, EvenPart, SplitSlice, Term
-
-if TYPE_CHECKING:
-    from registry.splits.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,6 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import cache, partial
 from itertools import repeat
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from registry.errors import PreparedFormatError, RegistryError, UsageError
@@ -109,25 +108,8 @@ def load_json(content: bytes, name: str) -> Any:
         raise UsageError(error.message, details={"argument": name}) from None
 
 
-def names_of(*owners: Any) -> dict[str, Any]:
-    """What the annotations of the protocol and its values may name."""
-    from registry import model
-    from registry.catalog import backend, outcomes, values
-    from registry.storage import names
-
-    result: dict[str, Any] = {"datetime": datetime, "timedelta": timedelta, "Path": Path, **vars(abc), **vars(typing)}
-    for module in (names, model, values, outcomes, backend, *owners):
-        result |= {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}
-    return result
-
-
-@cache
-def hints_of(owner: Any) -> dict[str, Any]:
-    """The annotations of a function or a class, resolved."""
-    return typing.get_type_hints(owner, localns=_NAMES())
-
-
-_NAMES: Final = cache(names_of)
+hints_of = cache(typing.get_type_hints)
+"""The annotations of a function or a class, resolved."""
 
 
 @cache
