@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from support.catalog_samples import publish
 from support.services import TestServer, make_token
 
-from registry.catalog import history, open_catalog, removals
+from registry.catalog import history, load_shards, open_catalog, removals
 from registry.catalog.service import ServiceCatalog
 from registry.catalog.service.calls import CALLS, MOST_ITEMS
 from registry.catalog.service.requests import ServiceServer
@@ -170,3 +170,25 @@ def test_a_page_is_full_for_those_who_see_a_part(name: str, long: SqlCatalog, se
         seen = call(client, name)
         assert seen == call(long, name)[-1:]
         assert call(client, name, limit=1) == seen
+
+
+def test_a_reader_may_look_up_more_files_than_one_question_may_name(long: SqlCatalog, server: TestServer) -> None:
+    server.service.catalog, token = long, make_token(long, "carol", Role.READER)
+    [digest] = [shard.sha256 for shard in load_shards(long.shards, long.find("mnist:1.0.0"), "train")][:1]
+    digests = [digest, *(f"{number:064x}" for number in range(2**17))]
+    with ServiceCatalog(server.url, token=lambda _: token) as client:
+        assert client.shards.find("mnist", None, digests) == long.shards.find("mnist", None, [digest]) != {}
+        assert client.shards.find("mnist", None, []) == {}
+
+
+def test_the_files_of_many_versions_are_asked_in_blocks(
+    long: SqlCatalog, server: TestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("registry.catalog.service.catalog._BLOCK", 2)
+    server.service.catalog, token = long, make_token(long, "carol", Role.READER)
+    references = [Reference.parse(f"mnist:1.{number}.0") for number in range(5)]
+    files = long.shards.files_of(references)
+    assert len(files) == len(references)
+    assert files[references[0]]
+    with ServiceCatalog(server.url, token=lambda _: token) as client:
+        assert client.shards.files_of(references) == files

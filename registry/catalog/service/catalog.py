@@ -33,6 +33,12 @@ _FRESH_SECONDS: Final = 60
 _MOST_EVENTS: Final = 1000
 _MOST_ITEMS: Final = 10**7
 
+_IN_BLOCKS: Final = {"shards.find": "digests", "shards.files_of": "references"}
+"""Calls whose answer has an entry for each value of this argument."""
+
+_BLOCK: Final = 2**16
+"""Values in one request: a service refuses a question of a reader with more than 2**17."""
+
 
 class ServiceCatalog(CatalogWrapper):
     """Sends each call to a service. Threads may share it, and a forked process may use it.
@@ -107,6 +113,11 @@ class ServiceCatalog(CatalogWrapper):
         body = protocol_call.dump(*args, **kwargs)
         if protocol_call.returns is None:
             return self._server.stream(f"{API_PATH}{call}", body)
+        if call in _IN_BLOCKS:
+            argument, entries = _IN_BLOCKS[call], dict[Any, Any]()
+            for start in range(0, len(body[argument]) or 1, _BLOCK):
+                entries |= self._ask(protocol_call, {**body, argument: body[argument][start : start + _BLOCK]})
+            return entries
         result = self._ask(protocol_call, body)
         if protocol_call.pages is not None:
             result = self._all_pages(protocol_call, protocol_call.pages, body, result)
