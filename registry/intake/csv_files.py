@@ -346,7 +346,7 @@ class _CsvParser:
 
     def _parse(self, data: bytes, note: Any) -> Any:
         csv = self._csv
-        if not data.strip(b"\r\n"):  # pyarrow refuses an empty file
+        if not data.lstrip(b"\r\n"):  # pyarrow refuses an empty file
             arrow = import_pyarrow()
             return arrow.schema([(name, arrow.string()) for name in self._columns]).empty_table()
         return csv.read_csv(

@@ -167,7 +167,7 @@ class Occurrences:
         """Return the number of earlier occurrences of each hash, shape (n,), and count these."""
         hashes = np.where(hashes, hashes, MULTIPLIER)
         ordered = np.sort(hashes)
-        if not (ordered[1:] == ordered[:-1]).any():  # almost always: sorting with an inverse takes longer
+        if not _has_equal(ordered):  # almost always: sorting with an inverse takes longer
             return self._count(hashes, 0)
         order = np.argsort(hashes, kind="stable")
         starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
@@ -220,6 +220,10 @@ _LEAST_SLOTS: Final = 2**14
 MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)  # An odd number with many bits: 2**64 divided by the golden ratio.
 
 
+def _has_equal(ordered: Hashes) -> bool:
+    return bool((ordered[1:] == ordered[:-1]).any())
+
+
 def first_words(hashes: SortKeys) -> Hashes:
     """Return the first 8 bytes of each hash as a number, shape (n,)."""
     return hashes.view(">u8")[:, 0].astype(np.uint64)
@@ -245,7 +249,7 @@ def sort_keys_of_repeated(hashes: SortKeys, occurrences: Sequence[int]) -> SortK
 
 
 MOST_ROWS: Final = 1_000_000
-"""No key is suggested for a source with more rows. Each column takes up to 32 bytes per row, and briefly 48."""
+"""No key is suggested for a source with more rows. Each column takes 8 bytes per row, and briefly 24."""
 
 _MOST_COLUMNS: Final = 4
 _WORDS: Final = (
@@ -272,7 +276,7 @@ class KeyCandidates:
 
     def __init__(self, is_excluded: Collection[str] = ()) -> None:
         self._excluded = frozenset(is_excluded)
-        self._columns: dict[str, Occurrences] | None = None  # None until the first rows name the columns
+        self._columns: dict[str, list[Hashes]] | None = None  # None until the first rows name the columns
         self._num_rows = 0
 
     def update(self, table: Any) -> None:
@@ -284,17 +288,21 @@ class KeyCandidates:
             self._columns = {}
         if self._columns is None:
             names = [name for name in table.schema.names if _rank(name) is not None and name not in self._excluded]
-            self._columns = {name: Occurrences() for name in sorted(names, key=_sort_key)[:_MOST_COLUMNS]}
-        for name, seen in list((self._columns or {}).items()):
+            self._columns = {name: [] for name in sorted(names, key=_sort_key)[:_MOST_COLUMNS]}
+        for name, blocks in list((self._columns or {}).items()):
             hashes = _hashes(table, name)
-            if hashes is None or seen.count(hashes).any():
+            if hashes is None or _has_equal(np.sort(hashes)):
                 del self._columns[name]
+            else:
+                blocks.append(hashes)
 
     def find(self, stored: Collection[str]) -> str | None:
         """Return the unique column among ``stored`` whose name is most like that of a key, or None."""
         if self._num_rows < 2:
             return None
-        return min((name for name in self._columns or () if name in stored), key=_sort_key, default=None)
+        blocks = {name: blocks for name, blocks in (self._columns or {}).items() if name in stored}
+        names = sorted(blocks, key=_sort_key)
+        return next((name for name in names if not _has_equal(np.sort(np.concatenate(blocks[name])))), None)
 
 
 def describe_candidate(name: str, *, is_first: bool) -> str:

@@ -351,7 +351,8 @@ def read_blocks(
             return
         end = find_end(data)
         if end:
-            block = TextBlock(data[:end], line, count_newlines(data[:end]), offset, is_last=False)
+            rows = data[:end]
+            block = TextBlock(rows, line, count_newlines(rows), offset, is_last=False)
             yield block
             line += block.num_lines
             offset += end
@@ -387,15 +388,20 @@ def count_newlines(data: bytes) -> int:
     >>> count_newlines(b"a\r\nb\rc\n")
     3
     """
-    return find_line_ends(data).size
+    return int(np.count_nonzero(_line_ends(data)))
 
 
 def find_line_ends(data: bytes) -> npt.NDArray[np.int64]:
     """The places after each line end, as ``count_newlines`` counts them."""
+    return np.flatnonzero(_line_ends(data)).astype(np.int64, copy=False) + 1
+
+
+def _line_ends(data: bytes) -> npt.NDArray[np.bool_]:
+    """Whether each byte is the last one of a line end."""
     array = np.frombuffer(data, np.uint8)  # bytes.count is slow for a byte that occurs often
     is_end = array == ord("\n")
     if b"\r" in data:
         alone = array == ord("\r")
         alone[:-1] &= ~is_end[1:]
         is_end |= alone
-    return np.flatnonzero(is_end).astype(np.int64, copy=False) + 1
+    return is_end
