@@ -399,7 +399,7 @@ def find_line_ends(data: bytes) -> npt.NDArray[np.int64]:
 def _line_ends(data: bytes) -> npt.NDArray[np.bool_]:
     """Whether each byte is the last one of a line end."""
     array = np.frombuffer(data, np.uint8)  # bytes.count is slow for a byte that occurs often
-    is_end = array == ord("\n")
+    is_end: npt.NDArray[np.bool_] = array == ord("\n")
     if b"\r" in data:
         alone = array == ord("\r")
         alone[:-1] &= ~is_end[1:]
