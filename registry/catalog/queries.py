@@ -431,14 +431,14 @@ def list_versions(
         .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
         .where(is_named(name), is_config)
         .order_by(*(part.desc() for part in NUMBER))
-        .limit(limit)
     )
+    newest, query = query.with_only_columns(dataset_version.c.id).limit(1), query.limit(limit)
     for bound, compare in ((below, operator.lt), (least, operator.ge)):
         if bound is not None:
             query = query.where(compare(sa.tuple_(*NUMBER), sa.tuple_(*map(sa.literal, bound.parts))))
     with stored_values():
         rows = connection.execute(query).all()
-    if not rows and below is None and limit != 0:
+    if not rows and connection.execute(newest).first() is None:
         raise explain_dataset(connection, Reference(name=name, config=config))
     listed = query.with_only_columns(dataset_version.c.id).subquery("listed")
     with stored_values():

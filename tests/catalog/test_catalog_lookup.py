@@ -5,6 +5,7 @@ import sqlite3
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import product
+from typing import Any
 
 import pytest
 from support.catalog_samples import execute, make_shards, publish, sample
@@ -500,3 +501,20 @@ def test_sizes_are_those_of_the_files_of_every_version_in_any_state(catalog: Cat
         ("mnist:1.0.0", "dropped", ("mnist/1.0.0",), 4, 17 * 9),
         ("mnist:2.0.0", "supported", ("mnist/2.0.0",), 1, 0),
     ]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [{"limit": 0}, {"limit": 1}, {"below": Version(9, 0, 0)}, {"at": datetime(2100, 1, 1, tzinfo=UTC), "limit": 0}],
+)
+def test_no_page_of_versions_hides_that_a_dataset_does_not_exist(catalog: CatalogBackend, page: Any) -> None:
+    publish(catalog, "mnist/plain:1.0.0")
+    for name, config, error in (
+        ("mnits", None, DatasetNotFoundError),
+        ("mnits", "plain", DatasetNotFoundError),
+        ("mnist", "plane", ConfigNotFoundError),
+    ):
+        with pytest.raises(error):
+            catalog.versions(name, config, **page)
+    assert catalog.versions("mnist", "plain", limit=0) == ()
+    assert catalog.versions("mnist", "plain", below=Version(1, 0, 0)) == ()
