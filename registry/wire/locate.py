@@ -12,7 +12,6 @@ size, with keys in any order, are located together. ``block.py`` calls this modu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -27,7 +26,8 @@ _MIN_VECTORIZED: Final = 13
 """Fewer records than this are read one by one, which is faster than a step over all of them (measured)."""
 
 _MIN_TEMPLATE: Final = 64
-"""A template is created only for at least this number of records of one length, because creating it also takes time."""
+"""Among records of several lengths, a template is created only for at least this number of one length, because creating
+it also takes time."""
 
 _MOST_LENGTHS: Final = 64
 _MOST_ORDERS: Final = 8
@@ -40,9 +40,9 @@ _ALL: Final = np.uint64(2**64 - 1)
 _MANY: Final = 512
 """From this number on, the records of one form are walked as a separate group (measured)."""
 
-_MOST_FORMS: Final = 128
+_MOST_FORMS: Final = 512
 _MOST_HEAD_BYTES: Final = 256
-_MOST_LESSONS: Final = 32
+_MOST_LESSONS: Final = 64
 _MOST_PLACES: Final = 1024
 
 _Group = tuple[Form | None, Places, Places, Places]
@@ -98,6 +98,7 @@ class TemplateBook:
         rows = np.arange(starts.size)
         size = constant(sizes)
         if size is not None:
+            self._met[size] += _MIN_TEMPLATE
             return self._find_alike(data, rows, starts, size, spans)
         some = sizes[:_MIN_TEMPLATE]
         if np.unique(some).size * 4 > some.size:  # too many lengths for templates
@@ -171,17 +172,19 @@ def _fitting(template: Template, data: Octets, starts: Places, size: int) -> npt
 
 
 class FormBook:
-    """The known forms, and which of them to try first, by the step and the form of the entry before."""
+    """The known forms, and where they were found: by the step and the form of the entry before.
+
+    Only those are tried. Any other form is parsed once at each place: to try all forms there would take as long as all
+    forms of a record with hundreds of features.
+    """
 
     def __init__(self) -> None:
-        self._forms: list[Form] = []
+        self._forms: set[Form] = set()
         self._met: dict[tuple[int, Form | None], list[Form]] = {}
 
-    def candidates(self, step: int, before: Form | None) -> Iterator[Form]:
-        """All forms; first those that were found at this step, after this form."""
-        here = list(self._met.get((step, before), ()))
-        yield from here
-        yield from [form for form in self._forms if form not in here]
+    def likely(self, step: int, before: Form | None) -> list[Form]:
+        """The forms that were found at this step, after this form."""
+        return list(self._met.get((step, before), ()))
 
     def met(self, step: int, before: Form | None, form: Form) -> None:
         """Record that ``form`` was found at ``step``, after the form ``before``."""
@@ -191,11 +194,10 @@ class FormBook:
                 here.append(form)
 
     def learn(self, form: Form) -> bool:
-        """Add ``form``; returns whether it was added: it must be new, and not exceed the limits."""
-        if len(self._forms) >= _MOST_FORMS or len(form.fixed) > _MOST_HEAD_BYTES or form in self._forms:
-            return False
-        self._forms.append(form)
-        return True
+        """Add ``form``; returns whether it is known now: a new one must not exceed the limits."""
+        if form not in self._forms and len(self._forms) < _MOST_FORMS and len(form.fixed) <= _MOST_HEAD_BYTES:
+            self._forms.add(form)
+        return form in self._forms
 
 
 def walk_records(
@@ -245,7 +247,7 @@ class _Step:
 
     def walk(self, book: FormBook, step: int, before: Form | None) -> list[_Group]:
         """Take the step; returns the records that have further entries, in a group for each form."""
-        for form in book.candidates(step, before):
+        for form in book.likely(step, before):
             if self._fit(form):
                 book.met(step, before, form)
                 if self._rows.size < _MIN_VECTORIZED:

@@ -7,7 +7,7 @@ import pytest
 from support.block_checks import bits, check, joined, values_of
 
 from registry.errors import UsageError
-from registry.wire import BlockDecoder, FlatValue, decode_example, encode_example
+from registry.wire import BlockDecoder, FlatValue, decode_example, encode_example, locate
 from registry.wire.varint import write_varint
 
 
@@ -43,8 +43,22 @@ def test_more_orders_and_lengths_than_are_kept() -> None:
 
 
 def test_more_forms_than_are_kept() -> None:
-    keys = [f"{number:x}" * (1 + number % 3) for number in range(300)]
+    keys = [f"{number:x}" * (1 + number % 3) for number in range(900)]
+    check([encode_example({key: np.array([7]) for key in keys[number:][:20]}) for number in range(0, 800, 2)])
     check([encode_example({key: np.array([7]) for key in keys[number % 200 :][:20]}) for number in range(500)])
+
+
+@pytest.mark.parametrize("most", [1, 40], ids=["one length", "many lengths"])
+def test_each_entry_of_wide_records_is_parsed_once(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    keys, scan, parsed, tried = 300, locate.scan_entry, list[int](), list[object]()
+    fit = locate._Step._fit
+    monkeypatch.setattr(
+        locate, "scan_entry", lambda record, position: (parsed.append(position), scan(record, position))[1]
+    )
+    monkeypatch.setattr(locate._Step, "_fit", lambda step, form: (tried.append(form), fit(step, form))[1])
+    values: dict[str, FlatValue] = {f"feature_{number:03}": np.array([7]) for number in range(keys)}
+    check([encode_example({**values, "text": [b"x" * (number % most)]}) for number in range(50)])
+    assert (len(parsed), len(tried)) == ((0, 0) if most == 1 else (keys + 1, keys + 1))
 
 
 def test_a_decoder_decodes_blocks_of_other_forms_than_it_has_learned() -> None:
