@@ -114,7 +114,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
-    gc.set_threshold(50_000)  # imports make many objects and no garbage: looking for some takes 3% of a look-up
+    gc.set_threshold(200_000)  # imports make many objects and no garbage: looking for some takes 5% of a look-up
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # the parent process closed it: output is discarded
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
