@@ -1,11 +1,14 @@
-"""Loads the names of a package when they are first used, so that importing the package costs next to nothing."""
+"""Loads modules when their names are first used, so that importing a package costs next to nothing."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any, ForwardRef
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ForwardRef
+
+__all__ = ["lazy_exports", "lazy_module", "lazy_types", "np", "npt"]
 
 
 def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -47,4 +50,32 @@ class _Types:
         self._home_of = home_of
 
     def __getattr__(self, name: str) -> Any:
+        if name not in self._home_of:  # doctest asks every global for __wrapped__
+            raise AttributeError(name)
         return getattr(import_module(self._home_of[name]), name)
+
+
+def lazy_module(name: str) -> Any:
+    """A module whose attributes are those of the module ``name``, which the first use of an attribute imports.
+
+    >>> lazy_module("math").floor(1.5)
+    1
+    """
+    module = ModuleType(name)
+
+    def load(attribute: str) -> Any:
+        value = getattr(import_module(name), attribute)
+        setattr(module, attribute, value)
+        return value
+
+    module.__dict__["__getattr__"] = load
+    return module
+
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+else:
+    npt = lazy_module("numpy.typing")
+    np = lazy_module("numpy")
+    """NumPy for modules that also do something without it: importing NumPy takes as long as a look-up in a catalog."""

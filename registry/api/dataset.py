@@ -248,8 +248,7 @@ class Dataset(SlicedVersion):
     def _moments(self) -> dict[str, Moment]:
         """The units of the features with dates, times and durations, by their path in the statistics."""
         from registry.display import moment_text, time_types
-        from registry.features.containers import columns_of
-        from registry.features.content import content_path
+        from registry.features.containers import columns_of, content_path
         from registry.statistics import Moment
 
         times, result = time_types(self.features, self.metadata), {}
@@ -986,8 +985,7 @@ class Dataset(SlicedVersion):
 
     def _repr_html_(self) -> str:
         """The features, their distributions if there are statistics, and the first rows, for a notebook."""
-        from registry.features.containers import columns_of
-        from registry.features.content import content_path
+        from registry.features.containers import columns_of, content_path
         from registry.markup import bars, panel, table
         from registry.publishing import describe_type
         from registry.statistics import distribution

@@ -144,8 +144,7 @@ def _draw(counts: Sequence[int]) -> str:
 
 def _leaves_of(dataset: Dataset) -> dict[str, Leaf]:
     """The leaves of the schema, by their path in the statistics."""
-    from registry.features.containers import columns_of
-    from registry.features.content import content_path
+    from registry.features.containers import columns_of, content_path
 
     return {content_path(column.names): column.leaf for column in columns_of(dataset.features)}
 

@@ -31,7 +31,7 @@ from registry.wire import BytesColumn, FlatBlock, FlatColumn, NumberColumn, Wire
 from registry.wire.gather import SMALL_TEXT, Octets, Places, constant, take_ragged
 
 Array: TypeAlias = npt.NDArray[Any]
-Rows: TypeAlias = slice | Places
+Rows: TypeAlias = "slice | Places"
 """Records of a split: a slice, or any positions."""
 
 _PLACE: Final = np.dtype(np.int64)

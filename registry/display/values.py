@@ -14,12 +14,11 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-import numpy as np
-
 from registry.escaping import printable, size
 from registry.features import Audio, ClassLabel, Dataset, Feature, FeaturesDict, Image, Sequence, Tensor, Text
 from registry.features.containers import columns_of
 from registry.features.feature import TEXT
+from registry.lazy import np
 from registry.model import DatasetMetadata
 
 Convert: TypeAlias = Callable[[Any], Any]

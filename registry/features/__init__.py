@@ -17,50 +17,45 @@ To add a feature type, write its class next to similar ones (a ``Leaf``, or a su
 add a row to ``KINDS`` in ``schema``, and export the class here.
 """
 
-from registry.features.audio import Audio
-from registry.features.codec import Codec, ExampleBlock, codec_of
-from registry.features.containers import Dataset, FeaturesDict, Sequence
-from registry.features.dtypes import as_dtype
-from registry.features.feature import Feature, Leaf, Part, RawFeature, describe_unknown
-from registry.features.image import BBox, Image, ImageDecoding, LabeledImage, Video
-from registry.features.limits import LimitReader, Outside, merge_outside
-from registry.features.nested import NestedExamples, Ragged
-from registry.features.schema import features_from_json, features_to_json
-from registry.features.tensor import Scalar, Tensor
-from registry.features.text import ClassLabel, Text, Translation, TranslationVariableLanguages
-from registry.wire import FlatValue
+from typing import TYPE_CHECKING
+
+from registry.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from registry.features.audio import Audio
+    from registry.features.codec import Codec, ExampleBlock, codec_of
+    from registry.features.containers import Dataset, FeaturesDict, Sequence
+    from registry.features.dtypes import as_dtype
+    from registry.features.feature import Feature, Leaf, Part, RawFeature, describe_unknown
+    from registry.features.image import BBox, Image, ImageDecoding, LabeledImage, Video
+    from registry.features.limits import LimitReader, Outside, merge_outside
+    from registry.features.nested import NestedExamples, Ragged
+    from registry.features.schema import features_from_json, features_to_json
+    from registry.features.tensor import Scalar, Tensor
+    from registry.features.text import ClassLabel, Text, Translation, TranslationVariableLanguages
+    from registry.wire import FlatValue
 
 __all__ = [
-    "Audio",
-    "BBox",
-    "ClassLabel",
-    "Codec",
-    "Dataset",
-    "ExampleBlock",
-    "Feature",
-    "FeaturesDict",
-    "FlatValue",
-    "Image",
-    "ImageDecoding",
-    "LabeledImage",
-    "Leaf",
-    "LimitReader",
-    "NestedExamples",
-    "Outside",
-    "Part",
-    "Ragged",
-    "RawFeature",
-    "Scalar",
-    "Sequence",
-    "Tensor",
-    "Text",
-    "Translation",
-    "TranslationVariableLanguages",
-    "Video",
-    "as_dtype",
-    "codec_of",
-    "describe_unknown",
-    "features_from_json",
-    "features_to_json",
-    "merge_outside",
-]
+    "Audio", "BBox", "ClassLabel", "Codec", "Dataset", "ExampleBlock", "Feature", "FeaturesDict", "FlatValue",
+    "Image", "ImageDecoding", "LabeledImage", "Leaf", "LimitReader", "NestedExamples", "Outside", "Part", "Ragged",
+    "RawFeature", "Scalar", "Sequence", "Tensor", "Text", "Translation", "TranslationVariableLanguages", "Video",
+    "as_dtype", "codec_of", "describe_unknown", "features_from_json", "features_to_json", "merge_outside",
+]  # fmt: skip
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "audio": "Audio",
+        "codec": "Codec ExampleBlock codec_of",
+        "containers": "Dataset FeaturesDict Sequence",
+        "dtypes": "as_dtype",
+        "feature": "Feature Leaf Part RawFeature describe_unknown",
+        "image": "BBox Image ImageDecoding LabeledImage Video",
+        "limits": "LimitReader Outside merge_outside",
+        "nested": "NestedExamples Ragged",
+        "schema": "features_from_json features_to_json",
+        "tensor": "Scalar Tensor",
+        "text": "ClassLabel Text Translation TranslationVariableLanguages",
+        ".wire": "FlatValue",
+    },
+)

@@ -12,13 +12,10 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, Final
 
 from registry.errors import require_extra
-from registry.features.dtypes import exact_array, wire_kind
+from registry.features.dtypes import STRING, DtypeField, exact_array
 from registry.features.feature import (
     BlockColumn,
     BlockParts,
@@ -34,7 +31,10 @@ from registry.features.feature import (
     take_files,
 )
 from registry.features.tensor import Tensor
-from registry.wire import FlatValue
+from registry.lazy import np, npt
+
+if TYPE_CHECKING:
+    from registry.wire import FlatValue
 
 MAX_SAMPLES: Final = 2**28
 """Most samples, over all channels, that are decoded from one file: 51 minutes of CD audio in stereo."""
@@ -76,7 +76,7 @@ class Audio(Tensor):
     """
 
     shape: Shape = (None,)
-    dtype: Any = np.int64
+    dtype: Any = DtypeField("int64")  # noqa: RUF009 - a descriptor
     minimum: int | None = field(default=None, init=False)
     maximum: int | None = field(default=None, init=False)
     optional: bool = field(default=False, init=False)
@@ -89,7 +89,7 @@ class Audio(Tensor):
         super().__post_init__()
         if len(self.shape) not in (1, 2):
             raise feature_fault("", f"invalid audio shape {self.shape}", "Pass (length,) or (length, channels).")
-        if wire_kind(self.dtype) == "bytes":
+        if self.dtype_name == STRING:
             raise feature_fault("", "audio samples must be numbers, not text")
         if self.lazy_decode and self.encoding != "none":
             raise feature_fault(

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-import numpy as np
-import numpy.typing as npt
-
 from registry.features.dtypes import is_bfloat16
 from registry.features.feature import TEXT, BlockColumn
 from registry.features.nested import Ragged
+from registry.lazy import np, npt
 from registry.wire.gather import SMALL_TEXT, Octets, Places, as_rows, constant, cut_views, take, take_texts
 
 _LARGE_ROW: Final = 2**14
@@ -65,7 +63,7 @@ class RaggedColumn:
     @property
     def row_bytes(self) -> int:
         """The bytes of a reference: arrays are views of ``values``."""
-        return TEXT.itemsize
+        return np.dtype(TEXT).itemsize
 
     def array(self, stop: int) -> npt.NDArray[Any]:
         """An object array."""

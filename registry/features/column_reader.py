@@ -288,7 +288,7 @@ class ColumnReader:
         leaf = self.leaf
         if 0 in leaf.shape:  # a value without entries has no mask: store each value as an object
             values = np.fromiter(present.rows(0, rows.size), TEXT, rows.size)
-            return MaskedColumn(ArrayColumn(values), rows, num_rows, (), TEXT)
+            return MaskedColumn(ArrayColumn(values), rows, num_rows, (), np.dtype(TEXT))
         return MaskedColumn(present, rows, num_rows, tuple(leaf.shape), leaf.dtype)
 
     def _stack(self, values: list[Any]) -> npt.NDArray[Any]:

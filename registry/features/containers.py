@@ -6,19 +6,20 @@ They are plain data: ``codec`` encodes examples as records, and ``schema`` write
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import Any, ClassVar, Final
 
 from registry.errors import FeatureError, UsageError, suggest
 from registry.features.dtypes import MAX_VALUES, is_sane_shape
 from registry.features.feature import Feature, LabelNames, Leaf, Part, RawFeature, feature_fault, is_text
 from registry.features.nested import Ragged
 from registry.features.tensor import Tensor
+from registry.lazy import np
+
+_MOST_PATH_BYTES: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,6 +394,19 @@ def columns_of(
     raise feature_fault("/".join(names), f"{type(feature).__name__} is neither a leaf nor a container")
 
 
+def content_path(names: AnySequence[str]) -> str:
+    r"""The path that identifies a feature's content: its ``names`` from the outermost dict inwards, joined by ``/``.
+
+    A ``/`` in a name is escaped as ``\/`` and a backslash as ``\\``, because the feature ``a/b`` differs from ``b`` in
+    ``a``. A path of more than 1,000 bytes is cut and ends in its sha256, because a database index has a maximum length.
+    """
+    path = "/".join(name.replace("\\", r"\\").replace("/", r"\/") for name in names)
+    data = path.encode()
+    if len(data) <= _MOST_PATH_BYTES:
+        return path
+    return data[: _MOST_PATH_BYTES - 70].decode("utf-8", "ignore") + "…" + hashlib.sha256(data).hexdigest()
+
+
 def _prefix(shape: Any, length: int | None) -> Any:
     if isinstance(shape, dict):
         return {name: _prefix(inner, length) for name, inner in shape.items()}
@@ -429,9 +443,4 @@ def _name_labels(leaf: Leaf, labels: Mapping[str, AnySequence[str]], names: tupl
         raise feature_fault(path, "the feature already has different label names")
     if label.num_classes not in (0, len(result)):
         raise feature_fault(path, f"expected {label.num_classes} label names, found {len(result)}")
-    return _with_names(leaf, tuple(result))
-
-
-@lru_cache(2)  # to check a million names takes a second
-def _with_names(leaf: Leaf, names: tuple[str, ...]) -> Leaf:
-    return leaf.with_label_names(names)
+    return leaf.with_label_names(tuple(result))

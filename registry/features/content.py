@@ -8,7 +8,6 @@ different sequences of values never have the same bytes.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import struct
 import sys
@@ -22,7 +21,7 @@ import numpy.typing as npt
 from registry.features.block_columns import ArrayColumn, RaggedColumn, StoredColumn, TextColumn
 from registry.features.codec import FlatRecords, codec_of
 from registry.features.column_reader import ColumnReader
-from registry.features.containers import FeaturesDict, columns_of
+from registry.features.containers import FeaturesDict, columns_of, content_path
 from registry.features.feature import TEXT, BlockColumn, Leaf, Shape
 from registry.features.nested import Ragged
 from registry.wire import FlatBlock, FlatValue, decode_example
@@ -30,7 +29,6 @@ from registry.wire.gather import Octets, Places, put, put_in_order, spare
 
 _COUNT: Final = struct.Struct("<Q")
 _IS_LITTLE: Final = sys.byteorder == "little"
-_MOST_PATH_BYTES: Final = 1000
 
 _LARGE_ROW: Final = 4096
 """Values of at least this many bytes are passed on without copying them into one buffer."""
@@ -117,19 +115,6 @@ class ContentReader:
         """
         flat = decode_example(record)
         return {path: self._columns[path].read(flat) for path in paths}
-
-
-def content_path(names: Sequence[str]) -> str:
-    r"""The path that identifies a feature's content: its ``names`` from the outermost dict inwards, joined by ``/``.
-
-    A ``/`` in a name is escaped as ``\/`` and a backslash as ``\\``, because the feature ``a/b`` differs from ``b`` in
-    ``a``. A path of more than 1,000 bytes is cut and ends in its sha256, because a database index has a maximum length.
-    """
-    path = "/".join(name.replace("\\", r"\\").replace("/", r"\/") for name in names)
-    data = path.encode()
-    if len(data) <= _MOST_PATH_BYTES:
-        return path
-    return data[: _MOST_PATH_BYTES - 70].decode("utf-8", "ignore") + "…" + hashlib.sha256(data).hexdigest()
 
 
 def content_bytes(value: Any) -> bytes:

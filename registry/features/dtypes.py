@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, Final
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, Final
 
 from registry.errors import require_extra
 from registry.features.feature import TEXT, Shape, corrupt_fault, feature_fault
-from registry.wire import FlatValue, WireKind
+from registry.lazy import np, npt
 
-DTYPES: Final[dict[str, np.dtype[Any]]] = {
-    name: np.dtype(name)
-    for name in (
-        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-        *("float16", "float32", "float64"),
-    )
-} | {"string": TEXT}
-"""Every dtype of tensors by its name in features.json, except ``BFLOAT16``, which is not part of NumPy."""
+if TYPE_CHECKING:
+    from registry.wire import FlatValue, WireKind
+
+STRING: Final = "string"
+"""The name of ``TEXT`` in features.json."""
+
+DTYPES: Final = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", STRING),
+)
+"""The name of every dtype of tensors in features.json, except ``BFLOAT16``, which is not part of NumPy."""
 
 BFLOAT16: Final = "bfloat16"
 """The upper half of a float32; the package ml_dtypes adds it to NumPy."""
@@ -36,6 +36,40 @@ _HINT: Final = f"Supported dtypes: {', '.join(DTYPES)}, {BFLOAT16}."
 _SHAPE_HINT: Final = "Pass a tuple of int or None, e.g. (28, None)."
 
 
+class DtypeField:
+    """The attribute ``dtype`` of a feature, which becomes a NumPy dtype when it is read.
+
+    Until then a feature has only ``dtype_name``, so that a schema is read from JSON and printed without NumPy.
+    ``settle_dtype`` must be called in ``__post_init__``.
+
+    Args:
+        default: the name of the dtype of features that are created without one; None if it is required.
+    """
+
+    def __init__(self, default: str | None = None) -> None:
+        self._default = default
+
+    def __get__(self, feature: Any, owner: type) -> Any:
+        if feature is not None:
+            dtype: np.dtype[Any] = as_dtype(feature.dtype_name)
+            feature.__dict__["dtype"] = dtype  # later look-ups find it first
+            return dtype
+        if self._default is None:
+            raise AttributeError("dtype")  # dataclasses look for a default here
+        return self._default
+
+
+def settle_dtype(feature: Any) -> None:
+    """Replace the ``dtype`` that a new feature was created with by ``dtype_name``, its name in features.json.
+
+    Raises:
+        FeatureError, MissingExtraError: as ``as_dtype``.
+    """
+    values = feature.__dict__
+    dtype = values.pop("dtype") if "dtype" in values else type(feature).dtype
+    values["dtype_name"] = dtype if isinstance(dtype, str) and dtype in DTYPES else dtype_name(as_dtype(dtype))
+
+
 def as_dtype(dtype: Any) -> np.dtype[Any]:
     """Convert ``dtype`` to a NumPy dtype in native byte order; text of any kind becomes ``object``.
 
@@ -44,7 +78,7 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
         MissingExtraError: it is bfloat16, and ml_dtypes is not installed.
     """
     if isinstance(dtype, str) and dtype in DTYPES:
-        return DTYPES[dtype]
+        return np.dtype(TEXT if dtype == STRING else dtype)
     if isinstance(dtype, str) and dtype == BFLOAT16:
         return _bfloat16()
     try:
@@ -56,25 +90,26 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
     if is_bfloat16(result):
         return _bfloat16()
     if result.kind in "OSUT":
-        return TEXT
+        return np.dtype(TEXT)
     if result.name not in DTYPES:
         raise feature_fault("", f"cannot store a tensor of dtype {result}", _HINT)
-    return DTYPES[result.name]
+    native: np.dtype[Any] = np.dtype(result.name)
+    return native
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """The name of ``dtype`` in features.json."""
-    return "string" if dtype == TEXT else dtype.name
+    return STRING if dtype == TEXT else dtype.name
 
 
 def is_bfloat16(dtype: np.dtype[Any]) -> bool:
     """Whether ``dtype`` is bfloat16. Its NumPy kind is ``V``, so it has to be recognized by name."""
-    return dtype.name == BFLOAT16
+    return dtype.kind == "V" and dtype.name == BFLOAT16
 
 
-def wire_kind(dtype: np.dtype[Any]) -> WireKind:
-    """The list of a tf.train.Feature that holds values of ``dtype``: ``bytes``, ``int64`` or ``float``."""
-    return "bytes" if dtype == TEXT else "int64" if dtype.kind in "biu" else "float"
+def wire_kind(dtype_name: str) -> WireKind:
+    """The list of a tf.train.Feature that holds values of a dtype: ``bytes``, ``int64`` or ``float``."""
+    return "bytes" if dtype_name == STRING else "float" if "float" in dtype_name else "int64"
 
 
 def lowest_value(dtype: np.dtype[Any], *, exact: bool) -> Any:
@@ -149,7 +184,7 @@ def exact_array(value: Any, dtype: np.dtype[Any], path: str) -> npt.NDArray[Any]
         raise feature_fault(path, f"expected dtype {dtype}, found {show_value(value)}")
     with np.errstate(over="ignore", invalid="ignore"):
         cast = array.astype(dtype)
-    if wire_kind(dtype) == "float":
+    if dtype.kind not in "biu":
         changed = np.isinf(cast) & np.isfinite(array)
     elif dtype.kind == "b":
         changed = (array != 0) & (array != 1)
@@ -209,10 +244,9 @@ def _text_array(value: Any, path: str) -> npt.NDArray[Any]:
 def to_flat(array: npt.NDArray[Any], path: str) -> FlatValue:
     """The flat value that stores ``array``."""
     flat = array.reshape(-1)
-    kind = wire_kind(array.dtype)
-    if kind == "bytes":
+    if array.dtype == TEXT:
         return list(flat)
-    if kind == "int64":
+    if array.dtype.kind in "biu":
         return flat.view(np.int64) if array.dtype == np.uint64 else flat.astype(np.int64, copy=False)
     return exact_array(flat, np.dtype(np.float32), path)
 

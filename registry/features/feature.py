@@ -15,22 +15,24 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, Self, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
 from registry.errors import CorruptExampleError, FeatureError
-from registry.wire import FlatColumn, FlatValue, WireKind
-from registry.wire.gather import Octets, Places
+from registry.lazy import lazy_types, np, npt
+
+if TYPE_CHECKING:
+    from registry.wire import FlatColumn, FlatValue, WireKind
+    from registry.wire.gather import Octets, Places
+else:
+    lazy_types(globals(), {"registry.wire": "FlatColumn FlatValue WireKind", "registry.wire.gather": "Octets Places"})
 
 Shape: TypeAlias = tuple[int | None, ...]
 """Size of each dimension; None if it differs from example to example."""
 
-Counts: TypeAlias = int | npt.NDArray[np.int64]
+Counts: TypeAlias = "int | npt.NDArray[np.int64]"
 """A number for each of many values, or for all of them."""
 
 _MAX_FILE: Final = 2**30
 
-TEXT: Final = np.dtype(object)
+TEXT: Final = object
 """The dtype of text and bytes: the only NumPy dtype that holds bytes of any length and content."""
 
 
@@ -64,8 +66,9 @@ class Feature:
             """Dtype of the decoded values."""
 
     def __repr__(self) -> str:
-        given = ((option, getattr(self, option.name)) for option in fields(self) if option.init and option.repr)
-        listing = ", ".join(f"{option.name}={_shown(value)}" for option, value in given if value != option.default)
+        names = {"dtype": "dtype_name"} if "dtype_name" in self.__dict__ else {}
+        options = ((it, getattr(self, names.get(it.name, it.name))) for it in fields(self) if it.init and it.repr)
+        listing = ", ".join(f"{it.name}={_shown(it.name, value)}" for it, value in options if value != it.default)
         return f"{type(self).__name__}({listing})"
 
 
@@ -285,10 +288,10 @@ class Leaf(Feature, ABC):
         return None
 
 
-def _shown(value: Any) -> str:
-    """``value`` in a feature's repr; a long tuple, such as the names of a label, is shortened."""
-    if isinstance(value, np.dtype):
-        return "text" if value == TEXT else value.name
+def _shown(name: str, value: Any) -> str:
+    """The option ``name`` in a feature's repr; a long tuple, such as the names of a label, is shortened."""
+    if name == "dtype":
+        return "text" if value == "string" else str(value)
     if isinstance(value, tuple) and len(value) > 12:
         return f"({', '.join(map(repr, value[:10]))}, ... {len(value)} in all)"
     return repr(value)
@@ -410,7 +413,11 @@ class RawFeature(Leaf):
     class_name: str
     node: Mapping[str, Any] = field(hash=False, repr=False)
     shape: Shape = field(default=(None,), init=False)
-    dtype: Any = field(default=TEXT, init=False)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of text and bytes."""
+        return np.dtype(TEXT)
 
     @property
     def parts(self) -> tuple[Part, ...]:

@@ -8,16 +8,13 @@ from collections.abc import Iterable
 from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
-import numpy as np
-import numpy.typing as npt
-
-from registry import engines
+from registry import engines, images, wire
 from registry.errors import CorruptExampleError, FeatureError, RegistryError
 from registry.features.block_columns import ArrayColumn
 from registry.features.containers import Sequence
-from registry.features.dtypes import as_dtype, check_shape, exact_array
+from registry.features.dtypes import DtypeField, check_shape, exact_array, settle_dtype
 from registry.features.feature import (
     BlockColumn,
     BlockParts,
@@ -36,8 +33,11 @@ from registry.features.feature import (
 from registry.features.stacking import type_of_all
 from registry.features.tensor import PlainTensor, has_one_each, shaped_column
 from registry.features.text import ClassLabel
-from registry.images import Picture, PictureError, decode_picture, encode_jpeg, encode_png, read_picture
-from registry.wire import BytesColumn, FlatValue
+from registry.lazy import np, npt
+
+if TYPE_CHECKING:
+    from registry.images import Picture
+    from registry.wire import FlatValue
 
 MAX_UNDECLARED_PIXELS: Final = 2**26
 """Most pixels (8192 x 8192) that are decoded if the shape does not declare both height and width."""
@@ -149,20 +149,21 @@ class Image(Leaf):
     """
 
     shape: Shape = (None, None, 3)
-    dtype: Any = np.uint8
+    dtype: Any = DtypeField("uint8")  # noqa: RUF009 - a descriptor
     encoding_format: str | None = None
     use_colormap: bool = False
     decoding: ImageDecoding = ImageDecoding()
     stored_shape: Shape | None = None
+    dtype_name: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", as_dtype(self.dtype))
+        settle_dtype(self)
         object.__setattr__(self, "shape", check_shape(self.shape))
         if self.encoding_format not in _DTYPES:
             raise feature_fault("", f"unknown image format {self.encoding_format!r}", "Use 'png' or 'jpeg'.")
-        if self.dtype.name not in _DTYPES[self.encoding_format]:
+        if self.dtype_name not in _DTYPES[self.encoding_format]:
             raise feature_fault(
-                "", f"an image stored as {self.encoding_format or 'png'} cannot have the dtype {self.dtype}"
+                "", f"an image stored as {self.encoding_format or 'png'} cannot have the dtype {self.dtype_name}"
             )
         if len(self.shape) != 3 or self.shape[2] not in _CHANNELS[self.encoding_format]:
             raise feature_fault(
@@ -211,8 +212,8 @@ class Image(Leaf):
                 "Pass an array, a path, or the bytes of a PNG or JPEG file.",
             )
         try:
-            picture = read_picture(data)
-        except PictureError as error:
+            picture = images.read_picture(data)
+        except images.PictureError as error:
             raise feature_fault(path, f"{error}", "Pass an array, or the bytes of a PNG or JPEG file.") from error
         shape = self.stored_shape or self.shape
         if not fits_shape((picture.height, picture.width), shape[:2]):
@@ -245,7 +246,7 @@ class Image(Leaf):
     def restore_block(self, parts: BlockParts, path: str) -> BlockColumn | None:
         """The images of a block, decoded by all cores if there are many or large ones; None if one may be damaged."""
         column = parts.columns[0]
-        if not isinstance(column, BytesColumn) or (parts.counts is None and not has_one_each(column)):
+        if not isinstance(column, wire.BytesColumn) or (parts.counts is None and not has_one_each(column)):
             return None
         batch = None
         if None not in self.shape:
@@ -294,7 +295,7 @@ class Image(Leaf):
 
     @property
     def _is_float(self) -> bool:
-        return bool(self.dtype.kind == "f")
+        return self.dtype_name == "float32"
 
     def _encode(self, value: npt.NDArray[Any], path: str) -> bytes:
         array = exact_array(value, self.dtype, path)
@@ -303,7 +304,7 @@ class Image(Leaf):
             raise feature_fault(path, f"expected shape {shape}, found {array.shape}")
         if self._is_float:
             array = np.ascontiguousarray(array, "<f4").view(np.uint8)
-        return encode_jpeg(array) if self.encoding_format == "jpeg" else encode_png(array)
+        return images.encode_jpeg(array) if self.encoding_format == "jpeg" else images.encode_png(array)
 
     def _content(self, data: Any, path: str) -> tuple[bytes, Any]:
         picture = self._read(data, path)
@@ -317,8 +318,8 @@ class Image(Leaf):
 
     def _read(self, data: Any, path: str) -> Picture:
         try:
-            return read_picture(data)
-        except PictureError as error:
+            return images.read_picture(data)
+        except images.PictureError as error:
             raise corrupt_fault(path, f"{error}") from error
 
     def _check_size(self, picture: Picture, path: str) -> None:
@@ -340,8 +341,10 @@ class Image(Leaf):
         try:
             channels = 4 if self._is_float else self.shape[2]
             out = None if self._is_float or crop else out
-            pixels = decode_picture(picture, channels=channels, wide=self.dtype == np.uint16, ratio=ratio, out=out)
-        except PictureError as error:
+            pixels = images.decode_picture(
+                picture, channels=channels, wide=self.dtype == np.uint16, ratio=ratio, out=out
+            )
+        except images.PictureError as error:
             raise corrupt_fault(path, f"{error}") from error
         if self._is_float:
             pixels = np.ascontiguousarray(pixels).view("<f4").astype(self.dtype)
@@ -428,7 +431,7 @@ class LabeledImage(Image):
         return ClassLabel(num_classes=self.num_classes, names=self.names)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Video(Sequence):
     """A video of shape (frames, height, width, channels). Decodes to an array of that shape.
 
@@ -452,15 +455,16 @@ class Video(Sequence):
 
     feature: Any = field(init=False)
     length: int | None = field(default=None, init=False)
-    shape: Shape = field(default=(None, None, None, 3), kw_only=True)
-    encoding_format: str | None = field(default="png", kw_only=True)
-    ffmpeg_extra_args: tuple[str, ...] = field(default=(), kw_only=True)
-    use_colormap: bool = field(default=False, kw_only=True)
-    dtype: Any = field(default=np.uint8, kw_only=True)
+    shape: Shape = (None, None, None, 3)
+    encoding_format: str | None = "png"
+    ffmpeg_extra_args: tuple[str, ...] = ()
+    use_colormap: bool = False
+    dtype: Any = DtypeField("uint8")  # noqa: RUF009 - a descriptor
+    dtype_name: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", check_shape(self.shape))
-        object.__setattr__(self, "dtype", as_dtype(self.dtype))
+        settle_dtype(self)
         object.__setattr__(self, "ffmpeg_extra_args", tuple(self.ffmpeg_extra_args))
         if len(self.shape) != 4:
             raise feature_fault(
@@ -469,7 +473,10 @@ class Video(Sequence):
                 "Pass (frames, height, width, channels), e.g. (None, 64, 64, 3).",
             )
         frame = Image(
-            shape=self.shape[1:], dtype=self.dtype, encoding_format=self.encoding_format, use_colormap=self.use_colormap
+            shape=self.shape[1:],
+            dtype=self.dtype_name,
+            encoding_format=self.encoding_format,
+            use_colormap=self.use_colormap,
         )
         object.__setattr__(self, "feature", frame)
         object.__setattr__(self, "length", self.shape[0])
@@ -513,7 +520,7 @@ class BBox(PlainTensor):
     """
 
     shape: Shape = field(default=(4,), init=False)
-    dtype: Any = field(default=np.float32, init=False)
+    dtype: Any = field(default=DtypeField("float32"), init=False)
     bbox_format: str | None = "REL_YXYX"
 
     def __post_init__(self) -> None:

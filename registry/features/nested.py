@@ -10,10 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from registry.features.feature import corrupt_fault
+from registry.lazy import np, npt
 
 
 class Ragged(Sequence[Any]):

@@ -16,8 +16,8 @@ from typing import Any, Final, TypeAlias
 from registry.errors import FeatureError
 from registry.features.audio import Audio
 from registry.features.containers import Dataset, FeaturesDict, Sequence
-from registry.features.dtypes import BFLOAT16, DTYPES, as_dtype, dtype_name
-from registry.features.feature import TEXT, Feature, Leaf, RawFeature, Shape
+from registry.features.dtypes import BFLOAT16, DTYPES, STRING, dtype_name
+from registry.features.feature import Feature, Leaf, RawFeature, Shape
 from registry.features.image import BBOX_FORMATS, BBox, Image, LabeledImage, Video
 from registry.features.schema_old import NormalizedFeature, read_old_form
 from registry.features.tensor import ENCODINGS, Scalar, Tensor
@@ -231,13 +231,13 @@ def _read_shape(node: JsonNode) -> Shape:
     return tuple(sizes)
 
 
-def _read_dtype(node: JsonNode) -> Any:
+def _read_dtype(node: JsonNode) -> str:
     name = node.text()
     if name in ("object", "str", "bytes"):  # some versions of TFDS wrote these for text
-        return TEXT
+        return STRING
     if name not in DTYPES and name != BFLOAT16:
         raise UnknownFormError
-    return as_dtype(name)
+    return name
 
 
 def _read_encoding(node: JsonNode) -> str:
@@ -313,7 +313,7 @@ def _make_labeled_image(_: JsonNode, options: dict[str, Any]) -> Feature:
 
 
 def _make_bbox(node: JsonNode, options: dict[str, Any]) -> Feature:
-    if (options.pop("shape"), dtype_name(options.pop("dtype"))) != ((4,), "float32"):
+    if (options.pop("shape"), options.pop("dtype")) != ((4,), "float32"):
         node.fail("a box must be float32 of shape (4,)")
     return BBox(**options)
 
@@ -360,7 +360,7 @@ _AUDIO: Final = (
 _BOX: Final = (
     Field("bboxFormat", "bbox_format", lambda node: _one_of(node.text(), ("", *BBOX_FORMATS)) or None),
     replace(_SHAPE, default=(4,)),
-    replace(_DTYPE, is_required=False, default=as_dtype("float32")),
+    replace(_DTYPE, is_required=False, default="float32"),
 )
 _NUM_CLASSES: Final = Field("numClasses", "num_classes", JsonNode.integer, _write_number, 0)
 _LABEL: Final = Field("label", "num_classes", _read_label, _write_label, 0, known={"numClasses": None})

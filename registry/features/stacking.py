@@ -11,10 +11,8 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any, Final
 
-import numpy as np
-import numpy.typing as npt
-
 from registry.features.feature import Shape, fits_shape
+from registry.lazy import np, npt
 
 _MOST_EXACT: Final = 2**53
 

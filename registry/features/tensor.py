@@ -13,21 +13,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-import numpy.typing as npt
-
+from registry import wire
 from registry.errors import CorruptExampleError, FeatureError
 from registry.features.block_columns import ArrayColumn, RaggedColumn, StoredColumn, TextColumn
 from registry.features.dtypes import (
-    as_dtype,
+    BFLOAT16,
+    STRING,
+    DtypeField,
     check_shape,
     exact_array,
     from_flat,
     is_bfloat16,
     is_sane_shape,
     lowest_value,
+    settle_dtype,
     show_value,
     to_flat,
     wire_kind,
@@ -47,9 +48,11 @@ from registry.features.feature import (
     stack_values,
 )
 from registry.features.stacking import encode_texts, join_alike, stack_alike, type_of_all
-from registry.images.deflate import compress
-from registry.wire import BytesColumn, FlatValue
+from registry.lazy import np, npt
 from registry.wire.gather import as_rows, constant, take, take_texts
+
+if TYPE_CHECKING:
+    from registry.wire import FlatValue
 
 ENCODINGS: Final = ("none", "bytes", "zlib")
 MAX_MISSING: Final = 2**26
@@ -90,23 +93,27 @@ class Tensor(Leaf):
     """
 
     shape: Shape
-    dtype: Any
+    if TYPE_CHECKING:
+        dtype: Any
+    else:
+        dtype: Any = DtypeField()  # an argument without a default
     encoding: str = "none"
     minimum: int | None = None
     maximum: int | None = None
     optional: bool = False
     missing: Any = None
+    dtype_name: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", as_dtype(self.dtype))
+        settle_dtype(self)
         object.__setattr__(self, "shape", check_shape(self.shape))
         object.__setattr__(self, "minimum", _check_bound(self.minimum))
         object.__setattr__(self, "maximum", _check_bound(self.maximum))
         if self.encoding not in ENCODINGS:
             raise feature_fault("", f"unknown encoding {self.encoding!r}", "Use 'none', 'bytes' or 'zlib'.")
-        if self.encoding != "none" and self.dtype == TEXT:
+        if self.encoding != "none" and self.dtype_name == STRING:
             raise feature_fault("", f"text cannot have the encoding {self.encoding!r}", "Leave encoding= out.")
-        if self.encoding == "none" and is_bfloat16(self.dtype):
+        if self.encoding == "none" and self.dtype_name == BFLOAT16:
             raise feature_fault("", "bfloat16 requires an encoding", "Use encoding='bytes' or 'zlib'.")
         if self.optional and None in self.shape:
             raise feature_fault("", f"an optional tensor requires a known shape, not {self.shape}")
@@ -135,7 +142,7 @@ class Tensor(Leaf):
             value = Part("/value" if self.has_stored_shape else "", "bytes", 1)
             return (Part("/shape", "int64", len(self.shape)), value) if self.has_stored_shape else (value,)
         size = None if None in self.shape else math.prod(s for s in self.shape if s is not None)
-        return (Part("", wire_kind(self.dtype), size),)
+        return (Part("", wire_kind(self.dtype_name), size),)
 
     def flatten(self, value: Any, path: str) -> tuple[FlatValue, ...]:
         """One flat value: the array cast to the dtype without changing a number, in C order."""
@@ -152,7 +159,7 @@ class Tensor(Leaf):
         if self.encoding != "none":
             return super().flatten_many(values, path)
         if not len(values):
-            return (empty_flat(wire_kind(self.dtype)),)
+            return (empty_flat(wire_kind(self.dtype_name)),)
         array = exact_array(values, self.dtype, path)
         self._check_fit(array.shape, (len(values), *self.shape), path)
         self._check_limits(array, path)
@@ -164,7 +171,7 @@ class Tensor(Leaf):
         """The flat values of many values; None if the encoding has to be applied to each value alone."""
         if self.encoding == "zlib" or self.has_stored_shape:
             return None
-        if self.dtype == TEXT:
+        if self.dtype_name == STRING:
             return self._texts_block(values)
         found, counts = stack_alike(values), None
         if found is None:
@@ -244,9 +251,9 @@ class Tensor(Leaf):
         if len(parts.columns) > 1 or not parts.num_records:
             return None
         if self.encoding != "none":
-            return _restore_stored(self, parts) if self.encoding == "bytes" and not is_bfloat16(self.dtype) else None
+            return _restore_stored(self, parts) if self.encoding == "bytes" and self.dtype_name != BFLOAT16 else None
         column = parts.columns[0]
-        if isinstance(column, BytesColumn):
+        if isinstance(column, wire.BytesColumn):
             if parts.counts is None and not self.shape and has_one_each(column):
                 return TextColumn(parts.data, column.starts, column.sizes, parts.copy)
             values = take_texts(parts.data, column.starts, column.sizes)
@@ -261,14 +268,14 @@ class Tensor(Leaf):
     def limits(self) -> str:
         """``minimum`` and ``maximum``; empty without them, and for text."""
         low, high = self.minimum, self.maximum
-        if self.dtype == TEXT or (low is None and high is None):
+        if self.dtype_name == STRING or (low is None and high is None):
             return ""
         return f"at most {high}" if low is None else f"at least {low}" if high is None else f"in {low}..{high}"
 
     def outside(self, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         """A mask for every element: whether it is below ``minimum`` or above ``maximum``."""
         result = np.zeros(values.shape, np.bool_)
-        if self.dtype == TEXT:
+        if self.dtype_name == STRING:
             return result
         # A bound above 2**53 may have no float: it is rounded inwards, to the first float that is allowed.
         is_float = values.dtype.kind not in "biu"
@@ -292,9 +299,9 @@ class Tensor(Leaf):
     @property
     def reads_views(self) -> bool:
         """Whether a value is one text, or stored as the bytes of an array of known shape."""
-        if self.dtype == TEXT:
+        if self.dtype_name == STRING:
             return not self.shape
-        return self.encoding == "bytes" and None not in self.shape and not is_bfloat16(self.dtype)
+        return self.encoding == "bytes" and None not in self.shape and self.dtype_name != BFLOAT16
 
     def with_missing(self, value: Any, path: str) -> Tensor:
         """Return a copy of this feature that reads a missing value as ``value``.
@@ -382,7 +389,11 @@ class PlainTensor(Tensor):
 def _check_bound(bound: Any) -> int | None:
     if bound is None:
         return None
-    is_whole = isinstance(bound, (int, np.integer)) or (isinstance(bound, (float, np.floating)) and bound % 1 == 0)
+    is_whole = (
+        type(bound) is int
+        or isinstance(bound, (int, np.integer))
+        or (isinstance(bound, (float, np.floating)) and bound % 1 == 0)
+    )
     if not is_whole or not -(2**63) <= bound < 2**63:
         raise feature_fault(
             "",
@@ -424,7 +435,7 @@ def _restore_stored(tensor: Tensor, parts: BlockParts) -> BlockColumn | None:
     if (
         parts.counts is not None
         or None in tensor.shape
-        or not isinstance(column, BytesColumn)
+        or not isinstance(column, wire.BytesColumn)
         or not has_one_each(column)
     ):
         return None
@@ -438,13 +449,15 @@ def _restore_stored(tensor: Tensor, parts: BlockParts) -> BlockColumn | None:
     return result if shape else ArrayColumn(result.array(parts.num_records))
 
 
-def has_one_each(column: BytesColumn) -> bool:
+def has_one_each(column: wire.BytesColumn) -> bool:
     """Whether every record holds exactly one item. ``counts`` is an array if records differ."""
     return isinstance(column.counts, int) and column.counts == 1
 
 
 def pack_array(array: npt.NDArray[Any], encoding: str) -> bytes:
     """The bytes of ``array``, compressed by this package's own encoder, as zlib versions differ in their output."""
+    from registry.images.deflate import compress
+
     data = _stored_form(array.dtype, array).tobytes()
     return compress(data) if encoding == "zlib" else data
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from operator import index
-from typing import Any, Self
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, Self
 
 from registry.errors import FeatureError, suggest
 from registry.features.containers import FeaturesDict, Sequence
-from registry.features.dtypes import to_bytes
-from registry.features.feature import TEXT, Counts, Shape, feature_fault, is_text
+from registry.features.dtypes import STRING, DtypeField, to_bytes
+from registry.features.feature import Counts, Shape, feature_fault, is_text
 from registry.features.stacking import type_of_all
 from registry.features.tensor import PlainTensor
-from registry.wire import FlatValue
+from registry.lazy import np, npt
+
+if TYPE_CHECKING:
+    from registry.wire import FlatValue
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -36,7 +36,7 @@ class Text(PlainTensor):
     """
 
     shape: Shape = field(default=(), init=False)
-    dtype: Any = field(default=TEXT, init=False)
+    dtype: Any = field(default=DtypeField(STRING), init=False)
 
     def flatten(self, value: Any, path: str) -> tuple[FlatValue, ...]:
         """One entry: the text's bytes."""
@@ -72,7 +72,7 @@ class ClassLabel(PlainTensor):
     num_classes: int | None = None
     names: Any = None
     shape: Shape = field(default=(), init=False)
-    dtype: Any = field(default=np.int64, init=False)
+    dtype: Any = field(default=DtypeField("int64"), init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,17 +86,12 @@ class ClassLabel(PlainTensor):
                 "a ClassLabel requires names= or num_classes= (0 or more)",
                 "For example: ClassLabel(names=['cat', 'dog']).",
             )
-        if names is not None:
-            for name in names:
-                if not is_text(name) or name != name.strip() or "\n" in name or "\r" in name:
-                    raise feature_fault(
-                        "", f"invalid label name {name!r}: expected one line of text without surrounding spaces"
-                    )
-            if len(set(names)) != len(names):
-                raise feature_fault("", f"duplicate label name {sorted(n for n in names if names.count(n) > 1)[0]!r}")
+        strange = next((name for name in names or () if not isinstance(name, str)), "")
+        if strange != "":
+            raise _label_fault(strange)
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "num_classes", number)
-        object.__setattr__(self, "_numbers", {name: place for place, name in enumerate(names or ())})
+        object.__setattr__(self, "_numbers", _number_labels(names or ()))
 
     @property
     def class_label(self) -> ClassLabel:
@@ -184,6 +179,22 @@ class ClassLabel(PlainTensor):
             return int(text)
         known = self.names or [str(number) for number in range(min(self.num_classes or 0, 1000))]
         raise feature_fault(path, f"unknown label {text[:80]!r}", suggest(text[:80], known))
+
+
+@lru_cache(2)  # to check a million names takes a second
+def _number_labels(names: tuple[str, ...]) -> dict[str, int]:
+    """The number of each class by its name. Raises FeatureError if a name is invalid or occurs twice."""
+    for name in names:
+        if not is_text(name) or name != name.strip() or "\n" in name or "\r" in name:
+            raise _label_fault(name)
+    numbers = {name: place for place, name in enumerate(names)}
+    if len(numbers) != len(names):
+        raise feature_fault("", f"duplicate label name {sorted(n for n in names if names.count(n) > 1)[0]!r}")
+    return numbers
+
+
+def _label_fault(name: Any) -> FeatureError:
+    return feature_fault("", f"invalid label name {name!r}: expected one line of text without surrounding spaces")
 
 
 @dataclass(frozen=True, repr=False)

@@ -19,7 +19,7 @@ from registry.errors import UsageError
 from registry.escaping import escape_json
 from registry.features import ClassLabel, Feature, FeaturesDict
 from registry.features import Sequence as SequenceFeature
-from registry.features.content import content_path
+from registry.features.containers import content_path
 from registry.features.feature import TEXT, Shape
 from registry.interop.croissant_statistics import count_annotation, field_annotations
 from registry.interop.croissant_terms import CONFORMS_TO, ENUMERATION, NAMESPACES, SPLIT, STATISTICS

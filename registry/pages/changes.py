@@ -21,8 +21,7 @@ from registry.display import converter_of, mark_differences, shrink, text_of
 from registry.envelope import fields_of
 from registry.errors import NotFoundError, RegistryError
 from registry.features import ClassLabel, Text
-from registry.features.containers import Column, columns_of
-from registry.features.content import content_path
+from registry.features.containers import Column, columns_of, content_path
 from registry.model import Reference, Version
 from registry.pages.cells import STORED_ORDER, leaf_values
 from registry.pages.dataset import version_values

@@ -16,8 +16,7 @@ import numpy as np
 from registry.api import Dataset
 from registry.display import time_types
 from registry.errors import RegistryError
-from registry.features.containers import columns_of
-from registry.features.content import content_path
+from registry.features.containers import columns_of, content_path
 from registry.pages.cells import STORED_ORDER
 from registry.pages.page import Visit, version_path
 from registry.pages.previews import Remembered

@@ -18,8 +18,7 @@ import numpy as np
 from registry.api import Dataset
 from registry.display import TimeType, moment_text, parse_moment_text, time_types
 from registry.errors import NotFoundError, suggest
-from registry.features.containers import columns_of
-from registry.features.content import content_path
+from registry.features.containers import columns_of, content_path
 from registry.features.feature import Leaf
 from registry.pages.dataset import version_values
 from registry.pages.page import Page, Visit

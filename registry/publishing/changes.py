@@ -29,8 +29,7 @@ from registry.features import (
     Text,
     features_from_json,
 )
-from registry.features.containers import Column, columns_of
-from registry.features.content import content_path
+from registry.features.containers import Column, columns_of, content_path
 from registry.features.feature import TEXT, Leaf
 from registry.model import DatasetVersion, Reference, SplitFingerprint, Version, block_size
 from registry.model.version import MAX_PART

@@ -24,8 +24,8 @@ from registry.display import Convert, converter_of, time_types
 from registry.envelope import fields_of
 from registry.errors import CorruptExampleError, MissingExtraError
 from registry.features import ClassLabel, FeaturesDict, Ragged
-from registry.features.containers import columns_of
-from registry.features.content import ContentReader, content_bytes, content_path
+from registry.features.containers import columns_of, content_path
+from registry.features.content import ContentReader, content_bytes
 from registry.model import LEAF_EXAMPLES, Advance
 from registry.publishing.alignment import Alignment, Digests, Indices, align, find_unpaired, pair_by_key, without_pairs
 from registry.publishing.changes import Changes

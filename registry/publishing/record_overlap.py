@@ -18,8 +18,7 @@ import numpy.typing as npt
 
 from registry.errors import FeatureNotFoundError
 from registry.features import FeaturesDict
-from registry.features.containers import columns_of
-from registry.features.content import content_path
+from registry.features.containers import columns_of, content_path
 from registry.features.dtypes import is_bfloat16
 from registry.model import Advance
 from registry.publishing.alignment import Digests, Indices

@@ -18,8 +18,8 @@ from registry.features.audio import Audio
 from registry.features.block_columns import MaskedColumn, RaggedColumn, TextColumn
 from registry.features.codec import FlatRecords
 from registry.features.column_reader import ColumnReader
-from registry.features.containers import Column, FeaturesDict, columns_of
-from registry.features.content import ContentReader, content_path
+from registry.features.containers import Column, FeaturesDict, columns_of, content_path
+from registry.features.content import ContentReader
 from registry.features.digest_pile import DigestPile
 from registry.features.dtypes import dtype_name
 from registry.features.feature import TEXT, Leaf, RawFeature

@@ -5,41 +5,47 @@ A single record is a flat mapping of names to lists of int64, float32 or bytes; 
 name.
 """
 
-from registry.wire.block import BlockDecoder, BytesColumn, FlatBlock, FlatColumn, NumberColumn
-from registry.wire.block_writer import EncodedBlock, encode_block
-from registry.wire.codec import (
-    FlatValue,
-    SequenceValues,
-    Steps,
-    decode_example,
-    decode_features,
-    decode_sequence_example,
-    encode_example,
-    encode_sequence_example,
-)
-from registry.wire.entries import WireKind
-from registry.wire.gather import take_texts
-from registry.wire.single import RecordDecoder
-from registry.wire.varint import read_varint
+from typing import TYPE_CHECKING
+
+from registry.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from registry.wire.block import BlockDecoder, BytesColumn, FlatBlock, FlatColumn, NumberColumn
+    from registry.wire.block_writer import EncodedBlock, encode_block
+    from registry.wire.codec import (
+        FlatValue,
+        SequenceValues,
+        Steps,
+        decode_example,
+        decode_features,
+        decode_sequence_example,
+        encode_example,
+        encode_sequence_example,
+    )
+    from registry.wire.entries import WireKind
+    from registry.wire.gather import take_texts
+    from registry.wire.single import RecordDecoder
+    from registry.wire.varint import read_varint
 
 __all__ = [
-    "BlockDecoder",
-    "BytesColumn",
-    "EncodedBlock",
-    "FlatBlock",
-    "FlatColumn",
-    "FlatValue",
-    "NumberColumn",
-    "RecordDecoder",
-    "SequenceValues",
-    "Steps",
-    "WireKind",
-    "decode_example",
-    "decode_features",
-    "decode_sequence_example",
-    "encode_block",
-    "encode_example",
-    "encode_sequence_example",
-    "read_varint",
+    "BlockDecoder", "BytesColumn", "EncodedBlock", "FlatBlock", "FlatColumn", "FlatValue", "NumberColumn",
+    "RecordDecoder", "SequenceValues", "Steps", "WireKind", "decode_example", "decode_features",
+    "decode_sequence_example", "encode_block", "encode_example", "encode_sequence_example", "read_varint",
     "take_texts",
-]
+]  # fmt: skip
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "block": "BlockDecoder BytesColumn FlatBlock FlatColumn NumberColumn",
+        "block_writer": "EncodedBlock encode_block",
+        "codec": (
+            "FlatValue SequenceValues Steps decode_example decode_features decode_sequence_example "
+            "encode_example encode_sequence_example"
+        ),
+        "entries": "WireKind",
+        "gather": "take_texts",
+        "single": "RecordDecoder",
+        "varint": "read_varint",
+    },
+)

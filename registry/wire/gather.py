@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import Any, Final, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from registry.errors import UsageError
+from registry.lazy import np
 
-Octets: TypeAlias = npt.NDArray[np.uint8]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Octets: TypeAlias = "npt.NDArray[np.uint8]"
 """A 1-d array of bytes, e.g. of a mapped file."""
 
-Places: TypeAlias = npt.NDArray[np.int64]
+Places: TypeAlias = "npt.NDArray[np.int64]"
 """A 1-d array of positions in a buffer, indices in a block, sizes or counts."""
 
 _FEW_BYTES: Final = 256

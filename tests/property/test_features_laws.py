@@ -31,7 +31,8 @@ from registry.features import (
     features_from_json,
     features_to_json,
 )
-from registry.features.content import ContentReader, content_path
+from registry.features.containers import content_path
+from registry.features.content import ContentReader
 from registry.features.dtypes import lowest_value
 from registry.images.deflate import compress
 from registry.images.png import encode_png, read_png, undo_filters

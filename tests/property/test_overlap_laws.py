@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from support.feature_strategies import schemas_and_examples, values
 
 from registry.features import FeaturesDict, codec_of
-from registry.features.containers import columns_of
-from registry.features.content import ContentReader, content_bytes, content_path
+from registry.features.containers import columns_of, content_path
+from registry.features.content import ContentReader, content_bytes
 from registry.model import ShardedFileTemplate, ShardLengths, Split
 from registry.publishing import compare_slices, fingerprint
 from registry.publishing.fingerprint import StoredSplits

@@ -18,8 +18,7 @@ from support.feature_strategies import schemas, values
 
 from registry.features import Audio, ClassLabel, FeaturesDict, Image, NestedExamples, Ragged, codec_of
 from registry.features.codec import FlatRecords
-from registry.features.containers import Column, columns_of
-from registry.features.content import content_path
+from registry.features.containers import Column, columns_of, content_path
 from registry.statistics import (
     NumberStatistics,
     SplitStatistics,

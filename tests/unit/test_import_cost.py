@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import registry
+import registry.features
 
 HEAVY = {
     "numpy", "sqlalchemy", "sqlalchemy.dialects.postgresql", "alembic", "rich", "pydantic", "google.protobuf", "fsspec",
@@ -22,6 +23,22 @@ OF_OTHER_COMMANDS = {
 """Modules with many values or much code that no look-up on the command line uses."""
 
 
+SCHEMA = {
+    "number": registry.features.Scalar("float64"),
+    "optional": registry.features.Tensor(shape=(2,), dtype="uint8", minimum=0, maximum=9, optional=True),
+    "bytes": registry.features.Tensor(shape=(None, None), dtype="bool", encoding="zlib"),
+    "text": registry.features.Text(),
+    "label": registry.features.ClassLabel(names=["cat", "dog"]),
+    "image": registry.features.Image(shape=(8, 8, 1), dtype="uint16"),
+    "mask": registry.features.LabeledImage(num_classes=2),
+    "video": registry.features.Video(),
+    "sound": registry.features.Audio(dtype="int16"),
+    "box": registry.features.BBox(),
+    "translation": registry.features.Translation(languages=["de", "en"]),
+    "list": registry.features.Sequence({"places": registry.features.Sequence("int32", length=2), "word": str}),
+}
+
+
 def loaded_by(code: str, names: set[str] = HEAVY) -> set[str]:
     """The modules of ``names``, the heavy packages, that are loaded after running ``code`` in a fresh interpreter."""
     script = f"{code}\nimport sys\nprint(*sys.modules)"
@@ -29,9 +46,21 @@ def loaded_by(code: str, names: set[str] = HEAVY) -> set[str]:
     return names & set(done.stdout.split())
 
 
+def command(path: str, *arguments: str) -> str:
+    """Code that runs a command on the catalog at ``path``."""
+    return (
+        f"import contextlib, io, os, sys\nos.environ['REGISTRY_CATALOG'] = {path!r}\n"
+        "from registry.cli.main import run\nwith contextlib.redirect_stdout(io.StringIO()):\n"
+        f"    code = run({list(arguments)!r})\nassert code == 0"
+    )
+
+
 @pytest.mark.parametrize(
     "module",
-    ["registry", "registry.errors", "registry.model", "registry.order", "registry.splits", "registry.cli.main"],
+    [
+        *("registry", "registry.errors", "registry.model", "registry.order", "registry.splits", "registry.cli.main"),
+        *("registry.features.schema", "registry.images", "registry.wire"),
+    ],
 )
 def test_importing_loads_nothing_heavy(module: str) -> None:
     assert loaded_by(f"import {module}") == set()
@@ -72,13 +101,30 @@ def test_a_look_up_loads_no_module_of_other_commands(tmp_path: Path, arguments: 
     path = str(tmp_path / "catalog.db")
     with registry.connect(path) as catalog:
         catalog.build("digits")
-    code = (
-        f"import contextlib, io, os, sys\nos.environ['REGISTRY_CATALOG'] = {path!r}\n"
-        "from registry.cli.main import run\nwith contextlib.redirect_stdout(io.StringIO()):\n"
-        f"    code = run({arguments!r})\nassert code == 0"
-    )
-    loaded = loaded_by(code, HEAVY | OF_OTHER_COMMANDS | unneeded)
+    loaded = loaded_by(command(path, *arguments), HEAVY | OF_OTHER_COMMANDS | unneeded)
     assert loaded == {"sqlalchemy"}
+
+
+def test_a_schema_is_read_and_printed_without_numpy() -> None:
+    features = registry.features.FeaturesDict(dict(sorted(SCHEMA.items())))
+    text = registry.features.features_to_json(features)
+    labels = features.labels()
+    code = (
+        "from registry.features import features_from_json\n"
+        f"features = features_from_json({text!r}).with_labels({labels!r})\n"
+        f"assert repr(features) == {repr(features)!r}"
+    )
+
+    assert loaded_by(code) == set()
+
+
+@pytest.mark.parametrize("arguments", [["show", "digits"], ["show", "digits", "--format", "json"], ["stats", "digits"]])
+def test_a_version_and_its_statistics_are_shown_without_numpy(tmp_path: Path, arguments: list[str]) -> None:
+    path = str(tmp_path / "catalog.db")
+    with registry.connect(path) as catalog:
+        catalog.build("digits")
+
+    assert loaded_by(command(path, *arguments)) == {"sqlalchemy"}
 
 
 def test_work_that_does_not_ask_for_a_cluster_loads_no_ray(tmp_path: Path) -> None:

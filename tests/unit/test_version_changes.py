@@ -31,7 +31,8 @@ from registry.features import (
 )
 from registry.features import Dataset as Nested
 from registry.features import Sequence as Repeated
-from registry.features.content import ContentReader, content_path
+from registry.features.containers import content_path
+from registry.features.content import ContentReader
 from registry.model import (
     DatasetMetadata,
     DatasetVersion,
