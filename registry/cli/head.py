@@ -29,7 +29,7 @@ _TEXT_SIDE: Final = 24
 """Size in pixels of a picture in a terminal that draws pixels, and in one that draws characters."""
 
 
-@session_command("head", at=True, locked=True)
+@session_command("head", decodes=True, at=True, locked=True)
 @reference_argument
 @click.argument("split", metavar="[SPLIT]", required=False, shell_complete=complete_split)
 @click.option("-n", "--limit", "number", type=click.IntRange(0, 1000), default=5, show_default=True, help="Rows.")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-@session_command("read", at=True, locked=True)
+@session_command("read", decodes=True, at=True, locked=True)
 @reference_argument
 @split_argument
 @slicing_options

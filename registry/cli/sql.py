@@ -33,7 +33,7 @@ _FORMAT: Final = click.option(
 )
 
 
-@session_command("sql", at=True, locked=True, output_format=_FORMAT)
+@session_command("sql", decodes=True, at=True, locked=True, output_format=_FORMAT)
 @click.argument("query", metavar="QUERY")
 @click.option("-o", "--output", metavar="FILE", help="Write the rows to this file: .csv, .jsonl, .parquet or .arrow.")
 @click.option("--force", is_flag=True, help="Replace a file that exists.")

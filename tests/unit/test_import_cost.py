@@ -127,6 +127,35 @@ def test_a_version_and_its_statistics_are_shown_without_numpy(tmp_path: Path, ar
     assert loaded_by(command(path, *arguments)) == {"sqlalchemy"}
 
 
+@pytest.mark.parametrize(
+    ("arguments", "value", "expected"),
+    [
+        (["read", "digits", "train[:1]"], None, "1"),
+        (["head", "digits"], None, "1"),
+        (["read", "digits", "train[:1]"], "7", "7"),
+        (["verify", "digits", "--deep"], None, None),
+    ],
+    ids=["read", "head", "the user's value", "a command with an engine"],
+)
+def test_a_command_that_decodes_starts_no_threads_of_openblas(
+    tmp_path: Path, arguments: list[str], value: str | None, expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "catalog.db")
+    with registry.connect(path) as catalog:
+        catalog.build("digits")
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    if value is not None:
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", value)
+    watch = (
+        "import os, sys\nseen = []\nclass Watch:\n    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'numpy': seen.append(os.environ.get('OPENBLAS_NUM_THREADS'))\n"
+        "sys.meta_path.insert(0, Watch())\n"
+    )
+    left = f"assert os.environ.get('OPENBLAS_NUM_THREADS') == {value!r}"  # for programs that it starts
+
+    loaded_by(f"{watch}{command(path, *arguments)}\n{left}\nassert seen == [{expected!r}], seen")
+
+
 def test_work_that_does_not_ask_for_a_cluster_loads_no_ray(tmp_path: Path) -> None:
     path = str(tmp_path / "catalog.db")
     code = f"import os\nos.environ['REGISTRY_CATALOG'] = {path!r}\nfrom registry.cli.main import run\n"
