@@ -29,8 +29,8 @@ from registry.reading.pieces import RecordSource
 from registry.shards import as_records, name_record
 from registry.splits import Plan
 from registry.storage import Store
+from registry.storage.memory import Watch
 from registry.tfrecord import FileFacts, IndexFolder, RecordBlock, Verify, hash_file
-from registry.tfrecord.stamps import Watch
 from registry.wire import BlockDecoder
 
 AdvanceBytes = Callable[[int], None]

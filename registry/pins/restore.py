@@ -28,7 +28,7 @@ from registry.pins.places import (
     no_right_bytes,
 )
 from registry.storage import Store, open_store
-from registry.tfrecord.stamps import Watch
+from registry.storage.memory import Watch
 
 _MOST_TOLD: Final = 10
 

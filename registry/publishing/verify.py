@@ -32,8 +32,8 @@ from registry.publishing.outside import ValuesOutside, locate_outside
 from registry.shards import decode_block, open_shard, walk_file
 from registry.shards.asking import ask_each
 from registry.storage import Store, require_no_secrets
+from registry.storage.memory import Watch
 from registry.tfrecord import IndexFolder, hash_file
-from registry.tfrecord.stamps import Watch
 
 _RECORDS_DECODED = 256
 _MOST_FAULTS = 1000

@@ -23,8 +23,8 @@ from registry.shards.faults import bad_file, bad_record, check_promise
 from registry.shards.isolated import WorkerEndedError, call_isolated
 from registry.shards.row_groups import ShardFile
 from registry.storage.faults import cannot
+from registry.storage.memory import FileState
 from registry.tfrecord import Places, RecordBlock
-from registry.tfrecord.stamps import FileState
 
 _NO_READ_AHEAD: Final = "readahead_buffer_size:0,max_parallelism:0"
 _BUFFER_BYTES: Final = 2**16

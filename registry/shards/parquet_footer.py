@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from registry.shards.arrow_values import import_pyarrow
 from registry.shards.isolated import WorkerEndedError, call_isolated
 from registry.storage.faults import StoredFile
-from registry.tfrecord.stamps import FileState
+from registry.storage.memory import FileState
 
 MAGIC: Final = b"PAR1"
 _ENCRYPTED: Final = b"PARE"

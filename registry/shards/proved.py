@@ -30,10 +30,10 @@ from registry.shards.lazy_file import LazyFile
 from registry.storage import Store
 from registry.storage.cache import CachedBlocks, CachedFile, FileCache
 from registry.storage.faults import StoredFile, cannot
+from registry.storage.memory import FileState, ObjectState, State
 from registry.storage.store import WrappedStore
 from registry.tfrecord import IndexFolder
 from registry.tfrecord.framing import not_so_many
-from registry.tfrecord.stamps import FileState, ObjectState, State
 
 _MOST_TRIES: Final = 3
 _STRIPES: Final = 64

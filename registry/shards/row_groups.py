@@ -32,8 +32,8 @@ from registry.shards.isolated import WorkerEndedError, call_isolated
 from registry.shards.parquet_footer import Footer, measure_row_group, read_footer
 from registry.storage import Store
 from registry.storage.faults import Range, StoredFile, cannot, storage_error, storage_errors
+from registry.storage.memory import FileState
 from registry.tfrecord import Places, Verify
-from registry.tfrecord.stamps import FileState
 from registry.tfrecord.streams import MOST_INFLATION
 
 _CACHE_BYTES: Final = 128 * 2**20

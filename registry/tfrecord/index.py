@@ -12,10 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from registry.storage.memory import Memory
+from registry.storage.memory import Memory, ObjectState, StampFolder, State
 from registry.tfrecord.block import Octets, Places, find_fault, walk_frames
 from registry.tfrecord.framing import FRAMING_BYTES
-from registry.tfrecord.stamps import ObjectState, StampFolder, State
 
 _STEP: Final = 2**16
 """The number of frames that are walked, then checked, at a time."""

@@ -11,6 +11,7 @@ import mmap
 import numpy as np
 
 from registry.errors import CorruptRecordError, ShardMismatchError
+from registry.storage.memory import State
 from registry.tfrecord.block import FrameFault, Octets, Places, RecordBlock, Verify, find_fault, find_fault_of_few
 from registry.tfrecord.framing import (
     FRAMING_BYTES,
@@ -22,7 +23,6 @@ from registry.tfrecord.framing import (
     not_so_many,
 )
 from registry.tfrecord.index import IndexFolder, WalkedPlaces
-from registry.tfrecord.stamps import State
 
 
 class MappedShard:

@@ -23,6 +23,7 @@ import numpy as np
 
 from registry.errors import StorageError
 from registry.storage.faults import Range, StoredFile, storage_errors
+from registry.storage.memory import ObjectState
 from registry.storage.remote import REQUEST_BYTES, RangedFile
 from registry.tfrecord.block import Places, RecordBlock, Verify, find_fault, join_blocks
 from registry.tfrecord.framing import (
@@ -35,7 +36,6 @@ from registry.tfrecord.framing import (
 )
 from registry.tfrecord.index import FramePlaces, IndexFolder
 from registry.tfrecord.mapped import MappedShard
-from registry.tfrecord.stamps import ObjectState
 from registry.tfrecord.streams import is_gzip, stream_pieces
 from registry.tfrecord.window import WINDOW_BYTES, Window
 

@@ -15,8 +15,8 @@ from support.levels import either
 
 from registry.errors import CorruptRecordError, ShardMismatchError, VerificationError
 from registry.storage import Store, open_store
+from registry.storage.memory import FileState
 from registry.tfrecord import IndexFolder, MappedShard, RecordBlock, Verify, frame_record, open_shard
-from registry.tfrecord.stamps import FileState
 
 RECORDS = [b"first", b"", b"the third record", b"12345", b"54321", b"abcde"]
 CONTENT = b"".join(map(frame_record, RECORDS))

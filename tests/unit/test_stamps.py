@@ -19,8 +19,8 @@ from registry.errors import ShardMismatchError, StorageUnavailableError
 from registry.model import KnownShards, Shard
 from registry.shards import ProvedStore, proved
 from registry.storage import memory, open_store
+from registry.storage.memory import FileState, StampFolder, Watch
 from registry.tfrecord import IndexFolder, RecordWriter
-from registry.tfrecord.stamps import FileState, StampFolder, Watch
 
 SECOND = 10**9
 LINE_BYTES = 57
