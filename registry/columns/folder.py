@@ -33,7 +33,7 @@ from registry.columns.layout import Array, ArrayForm, Layout, Rows
 from registry.features.column_reader import ColumnReader
 from registry.features.feature import BlockColumn
 from registry.storage.cache import FileCache
-from registry.storage.cache.room import lock_file, unlock_file
+from registry.storage.cache.folder import lock_file, unlock_file
 from registry.storage.faults import StoredFile
 from registry.storage.memory import open_own, replace_file
 

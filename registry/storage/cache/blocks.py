@@ -19,8 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from registry.storage.cache.folder import FileCache
-from registry.storage.cache.room import lock_file, unlock_file
+from registry.storage.cache.folder import FileCache, lock_file, unlock_file
 from registry.storage.memory import discard_damaged, open_own, read_own
 
 if TYPE_CHECKING:
