@@ -112,7 +112,7 @@ class StatisticsFold:
         self._places = sorted(range(len(columns)), key=lambda place: columns[place].names)[:MOST_LEAVES]
         self._readers = [LeafReader(columns[place]) for place in self._places]
         self._digester = RecordDigester(features)
-        self._buffer = min(2**17, max(2**10, _MOST_WAITING // max(1, len(self._readers))))
+        self._buffer = min(2**18, max(2**10, _MOST_WAITING // max(1, len(self._readers))))
         num_texts = sum(reader.is_text for reader in self._readers)
         self._most_bytes = min(MOST_BYTES, _MOST_TEXT_BYTES // max(1, num_texts))
         self.is_quick = ContentReader(features).reads_blocks

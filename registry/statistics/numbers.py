@@ -34,8 +34,8 @@ _SHIFT: Final = 45
 _BUCKET_BITS: Final = 13
 """Buckets are smaller than for _SHIFT if all values are in 2**13 such buckets, such as the moments of a year."""
 
-_BUFFER: Final = 2**17
-_PART: Final = 2**15
+_BUFFER: Final = 2**18
+_PART: Final = 2**16
 """The number of values per step: their arrays stay in the processor's cache and rarely need new pages of memory."""
 
 _SPAN: Final = 2**18
