@@ -430,7 +430,7 @@ class Adding(Publishing):
     ) -> Plan:
         """Open the source, and read its rows with the settings of the previous version."""
         from registry.intake.plan import INTAKE, plan_source
-        from registry.intake.remembered import remembered_wishes
+        from registry.intake.schema import remembered_wishes
 
         latest, _ = self.backend.neighbours(reference.name, reference.config, Version(*HIGHEST))
         wishes, before = options.wishes(), None if options.retype else _features_added(latest)

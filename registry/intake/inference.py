@@ -3,13 +3,16 @@
     Rows -> update -> schema -> Schema
 
 Memory does not grow with the number of rows: inference keeps counts, types and the first decisive values per column.
+``ClassValues`` collects the values of a column that becomes a ClassLabel on request, and decides the order of its
+classes. Classes of the previous version keep their numbers, and new classes follow them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
@@ -26,8 +29,7 @@ from registry.intake.media_bytes import (
     other_files,
     without_decoding,
 )
-from registry.intake.remembered import AS_BEFORE, ClassValues, continue_classes, keep_types
-from registry.intake.schema import Schema, describe_type
+from registry.intake.schema import AS_BEFORE, Schema, describe_type, keep_types
 from registry.intake.source import Rows
 from registry.intake.text_types import TextTypes
 from registry.intake.value_types import (
@@ -36,8 +38,10 @@ from registry.intake.value_types import (
     TypeConflictError,
     United,
     ValueTypes,
+    conflict,
     is_list,
     is_nullable,
+    name_type,
     nullable_paths,
     nullable_type,
     plain_type,
@@ -51,9 +55,18 @@ from registry.intake.values import (
     quote,
     show_place,
     show_value,
+    without_nulls,
 )
 from registry.shards.arrow_schema import features_of_schema
 from registry.shards.arrow_values import import_pyarrow
+
+MAX_CLASSES: Final = 10_000
+"""The maximum number of classes. More distinct values are hardly classes, and all names are kept in memory."""
+
+MAX_NAME: Final = 1_000
+"""The maximum number of characters in the name of a class."""
+
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
 
 
 class Inference:
@@ -284,57 +297,6 @@ def _first_example(rows: Rows, name: str) -> str:
     return "" if index is None else show_value(python_value(array, index))
 
 
-@dataclass(slots=True)
-class _Column:
-    """The counts, types and first values of a column.
-
-    Attributes:
-        order: the place where the column first occurs, by which columns are ordered.
-        num_values: the number of rows that have the column.
-        num_nulls: the number of these in which it is null.
-        first: the place of the first value, whose text is ``example`` and whose type is ``kind``.
-        types: the types of all values, unless the type is decided by the source or the user.
-        texts: the types that text may have.
-        times: the types of times that text may have.
-        classes: the distinct values of a column that becomes a ClassLabel.
-        other_files: for the path of images or sounds that the source defines, the place of the first file that cannot
-            be decoded as one, and why.
-    """
-
-    order: tuple[Place, int]
-    num_values: int = 0
-    num_nulls: int = 0
-    first: Place | None = None
-    example: str = ""
-    kind: Any = None
-    types: ValueTypes = field(default_factory=ValueTypes)
-    texts: TextTypes = field(default_factory=TextTypes)
-    classes: ClassValues = field(default_factory=ClassValues)
-    other_files: dict[str, tuple[Place, str]] = field(default_factory=dict)
-
-    def update(self, array: Any, place_of: Callable[[int], Place]) -> None:
-        """Count the values, and keep the first."""
-        self.num_values += len(array)
-        self.num_nulls += array.null_count
-        if self.first is None:  # without values, the type of the nulls decides
-            kind = plain_type(array.type)
-            self.kind = kind if self.kind is None else min(self.kind, kind, key=_rank)
-        if array.null_count == len(array) or (self.first is not None and self.first <= place_of(0)):
-            return
-        index = first_of(array.is_valid(), value=True) or 0
-        if self.first is None or place_of(index) < self.first:
-            self.first, self.kind = place_of(index), plain_type(array.type)
-            self.example = show_value(python_value(array, index))
-
-    def update_files(self, feature: Feature, array: Any, place_of: Callable[[int], Place]) -> None:
-        """Find files that ``feature``, which the source defines, cannot decode, such as a GIF among images."""
-        for path, leaf, files, rows in files_of(feature, array, np.arange(len(array))):
-            index = next(other_files(leaf, files), None)
-            if index is not None:
-                place = place_of(int(rows[index])), describe_other(leaf)
-                self.other_files[path] = min(place, self.other_files.get(path, place))
-
-
 def check_wishes(wishes: Mapping[str, Wish], columns: Sequence[str]) -> None:
     """Check that every requested column exists. Raises UsageError if not."""
     for name, wish in wishes.items():
@@ -468,3 +430,217 @@ def _too_many_fields(name: str) -> SourceError:
         hint=f"To store it as text: {_option(name, 'Text')}. To leave it out: {_option(name, 'skip')}",
         details={"column": name},
     )
+
+
+@dataclass(slots=True)
+class ClassValues:
+    """The distinct texts of a column.
+
+    Attributes:
+        names: the first place of each text, for at most ``MAX_CLASSES + 1`` texts.
+        not_utf8: the place of the first block with text that is not UTF-8.
+    """
+
+    names: dict[str, Place] = field(default_factory=dict)
+    not_utf8: Place | None = None
+
+    def update(self, array: Any, place_of: Callable[[int], Place]) -> None:
+        """Add the values of an array."""
+        is_text = import_pyarrow().types.is_string(plain_type(array.type))
+        if not is_text or array.null_count == len(array) or len(self.names) > MAX_CLASSES:
+            return
+        start = place_of(0)
+        array, place_of = without_nulls(array, place_of)
+        encoded = array.dictionary_encode()
+        _, indices = np.unique(encoded.indices.to_numpy(zero_copy_only=False), return_index=True)
+        try:
+            texts = encoded.dictionary.to_pylist()
+        except UnicodeDecodeError:
+            self.not_utf8 = min(self.not_utf8 or start, start)
+            return
+        for text, index in zip(texts, indices.tolist(), strict=True):
+            name = text[: MAX_NAME + 1]
+            if len(self.names) <= MAX_CLASSES or name in self.names:
+                place = place_of(index)
+                self.names[name] = min(self.names.get(name, place), place)
+
+    def decide(
+        self, column: str, types: ValueTypes, *, is_text: bool, before: ClassLabel | None = None
+    ) -> tuple[ClassLabel, str]:
+        """Return the label, and the reason for the order of its classes.
+
+        Args:
+            column: the name of the column, for errors.
+            types: the types of its values.
+            is_text: whether texts of integers are the numbers of classes.
+            before: the label of the previous version, whose classes keep their numbers.
+
+        Raises:
+            SourceError: the values cannot be classes.
+        """
+        if before is not None:
+            return self._continue(column, types, before, is_text=is_text)
+        kinds = {name: seen for name, seen in types.seen.items() if seen.has_values}
+        if not kinds:
+            _refuse_classes(column, "every value is null, so it has no classes")
+        if len(kinds) > 1 and not kinds.keys().isdisjoint(("string", "bool")):
+            _refuse_classes(column, conflict(column, kinds).problem)
+        if "bool" in kinds:
+            return ClassLabel(names=("false", "true")), "classes false and true, as requested"
+        is_integer = import_pyarrow().types.is_integer
+        integers = [seen for seen in kinds.values() if seen.kind is not None and is_integer(seen.kind)]
+        if integers:
+            bounds = [bound for seen in integers for bound in (seen.low, seen.high) if bound is not None]
+            return self._decide_numbers(column, min(bounds), max(bounds))
+        if self.not_utf8 is not None:
+            _refuse_classes(column, f"text that is not UTF-8 at {show_place(self.not_utf8)} cannot be a class")
+        if not self.names:
+            name, seen = max(kinds.items())
+            _refuse_classes(column, f"{name_type(name)} at {show_place(seen.first)} cannot be a class")
+        if len(self.names) > MAX_CLASSES:
+            _refuse_classes(column, f"it has more than {MAX_CLASSES:,} different values, which is too many for classes")
+        if is_text and all(map(_INTEGER.fullmatch, self.names)) and "-0" not in self.names:
+            numbers = list(map(int, self.names))
+            return self._decide_numbers(column, min(numbers), max(numbers))
+        return self._decide_names(column)
+
+    def _continue(self, column: str, types: ValueTypes, before: ClassLabel, *, is_text: bool) -> tuple[ClassLabel, str]:
+        """Return the label of the previous version, extended by the new classes."""
+        kinds = {name for name, seen in types.seen.items() if seen.has_values}
+        if not kinds:
+            return before, AS_BEFORE
+        are_few = 0 < len(self.names) <= MAX_CLASSES and self.not_utf8 is None
+        are_names = before.names is not None and are_few and kinds == {"string"}
+        try:
+            label, reason = self._decide_names(column) if are_names else self.decide(column, types, is_text=is_text)
+        except SourceError as error:
+            more = f"{error.hint}. To infer all types anew, not as in the previous version: {spell('retype', True)}"
+            raise SourceError(error.message, hint=more, details=error.details) from error
+        return continue_classes(column, before, label, reason, is_by_name=True)
+
+    def _decide_names(self, column: str) -> tuple[ClassLabel, str]:
+        names = sorted(self.names)
+        for name in names:
+            try:
+                if len(name) > MAX_NAME:
+                    _refuse_classes(column, f"{quote(name)} at {show_place(self.names[name])} is too long for a class")
+                ClassLabel(names=[name])
+            except FeatureError as error:
+                _refuse_classes(column, f"{error.message} at {show_place(self.names[name])}")
+        return ClassLabel(names=names), f"{_count(len(names))} as requested, sorted by name"
+
+    @staticmethod
+    def _decide_numbers(column: str, low: int, high: int) -> tuple[ClassLabel, str]:
+        if low < -1:
+            _refuse_classes(column, f"the number {low} cannot be a class")
+        if high >= MAX_CLASSES:
+            _refuse_classes(column, f"the number {high} is too large: a ClassLabel has at most {MAX_CLASSES:,} classes")
+        note = ", and -1 for no label" if low < 0 else ""
+        label = ClassLabel(num_classes=high + 1)
+        return label, f"{_count(high + 1)} as requested, numbered from 0 as in the data{note}"
+
+
+def continue_classes(
+    column: str, before: ClassLabel, label: ClassLabel, reason: str, *, is_by_name: bool
+) -> tuple[ClassLabel, str]:
+    """Append the new classes of ``label`` to those of the previous version.
+
+    Returns them, and the reason for their order.
+
+    Args:
+        column: the name of the column, for errors.
+        before: the label of the previous version.
+        label: the label of the values.
+        reason: the reason for the order of ``label``.
+        is_by_name: whether the values are the names of classes, and not their numbers in ``label``.
+
+    Raises:
+        SourceError: classes of the previous version have other numbers in ``label``.
+    """
+    if before.names is not None and label.names is not None:
+        known = set(before.names)
+        more = [name for name in label.names if name not in known]
+        names = [*before.names, *more]
+        if is_by_name or names[: len(label.names)] == list(label.names):
+            new = f"; new: {', '.join(map(quote, more[:5]))}" + (f" and {len(more) - 5:,} more" if more[5:] else "")
+            return ClassLabel(names=names), f"{_count(len(names))}, {AS_BEFORE}{new if more else ''}"
+    num_before = before.num_classes or 0
+    if label.names is None and (label.num_classes or 0) <= num_before:
+        return before, AS_BEFORE
+    if before.names is None and label.names is None:
+        return label, f"{reason}; {num_before:,} in the previous version"
+    raise SourceError(
+        f"column {quote(column)}: its classes were {_show_classes(before)} in the previous version, and are "
+        f"{_show_classes(label)} now",
+        hint=f"To number the classes anew: {spell('retype', True)}",
+        details={"column": column},
+    )
+
+
+def _show_classes(label: ClassLabel) -> str:
+    if label.names is None:
+        return "numbers"
+    return f"the names {', '.join(map(quote, label.names[:5]))}{' ...' if label.names[5:] else ''}"
+
+
+def _count(number: int) -> str:
+    return f"{number:,} class{'es' if number != 1 else ''}"
+
+
+def _refuse_classes(column: str, problem: str) -> NoReturn:
+    raise SourceError(
+        f"column {quote(column)}: {problem}",
+        hint=f"To store it as text: {spell('features', {column: 'Text'})}",
+        details={"column": column},
+    )
+
+
+@dataclass(slots=True)
+class _Column:
+    """The counts, types and first values of a column.
+
+    Attributes:
+        order: the place where the column first occurs, by which columns are ordered.
+        num_values: the number of rows that have the column.
+        num_nulls: the number of these in which it is null.
+        first: the place of the first value, whose text is ``example`` and whose type is ``kind``.
+        types: the types of all values, unless the type is decided by the source or the user.
+        texts: the types that text may have.
+        times: the types of times that text may have.
+        classes: the distinct values of a column that becomes a ClassLabel.
+        other_files: for the path of images or sounds that the source defines, the place of the first file that cannot
+            be decoded as one, and why.
+    """
+
+    order: tuple[Place, int]
+    num_values: int = 0
+    num_nulls: int = 0
+    first: Place | None = None
+    example: str = ""
+    kind: Any = None
+    types: ValueTypes = field(default_factory=ValueTypes)
+    texts: TextTypes = field(default_factory=TextTypes)
+    classes: ClassValues = field(default_factory=ClassValues)
+    other_files: dict[str, tuple[Place, str]] = field(default_factory=dict)
+
+    def update(self, array: Any, place_of: Callable[[int], Place]) -> None:
+        """Count the values, and keep the first."""
+        self.num_values += len(array)
+        self.num_nulls += array.null_count
+        if self.first is None:  # without values, the type of the nulls decides
+            kind = plain_type(array.type)
+            self.kind = kind if self.kind is None else min(self.kind, kind, key=_rank)
+        if array.null_count == len(array) or (self.first is not None and self.first <= place_of(0)):
+            return
+        index = first_of(array.is_valid(), value=True) or 0
+        if self.first is None or place_of(index) < self.first:
+            self.first, self.kind = place_of(index), plain_type(array.type)
+            self.example = show_value(python_value(array, index))
+
+    def update_files(self, feature: Feature, array: Any, place_of: Callable[[int], Place]) -> None:
+        """Find files that ``feature``, which the source defines, cannot decode, such as a GIF among images."""
+        for path, leaf, files, rows in files_of(feature, array, np.arange(len(array))):
+            index = next(other_files(leaf, files), None)
+            if index is not None:
+                place = place_of(int(rows[index])), describe_other(leaf)
+                self.other_files[path] = min(place, self.other_files.get(path, place))

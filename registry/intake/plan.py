@@ -27,8 +27,7 @@ from registry.intake.object_tables import TableFile
 from registry.intake.options import AddOptions
 from registry.intake.python_values import MIXED_LIST
 from registry.intake.records import Holdout, KeyCandidates, KeyRule, stored_features
-from registry.intake.remembered import AS_BEFORE, describe_requests
-from registry.intake.schema import Schema
+from registry.intake.schema import AS_BEFORE, Schema, describe_requests
 from registry.intake.source import BadRow, Rows, Source, SourcePart, no_column
 from registry.intake.split_names import check_cases
 from registry.intake.text_types import NULL_WORDS

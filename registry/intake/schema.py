@@ -2,13 +2,17 @@
 
 Rows -> Inference -> Schema;   Rows -> Schema.convert -> Rows of equal types, which the pipeline writes as records
 --schema FILE -> read_schema_file -> requested types;   Schema -> write_schema_file -> --schema-out FILE
+Schema -> describe_requests -> metadata of a version -> remembered_wishes -> types of the next addition
+
+The previous version is the schema of the next addition. Values are converted to types that were requested; inferred
+types must match without a conversion.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn, TextIO
@@ -20,10 +24,13 @@ from registry.features import (
     FeaturesDict,
     Image,
     Leaf,
-    Sequence,
+    Scalar,
+    Tensor,
     features_from_json,
     features_to_json,
 )
+from registry.features import Sequence as SequenceFeature
+from registry.features.feature import TEXT
 from registry.intake.conversion import ColumnSchema, convert_values
 from registry.intake.feature_text import Wish, arrow_type_of, as_optional, leaf_types, parse_feature, type_word
 from registry.intake.source import Rows
@@ -208,7 +215,7 @@ def write_type(feature: Feature, kind: Any, *, null_as_empty: bool = False) -> A
     word = _word(feature, kind)
     if word is not None:
         return f"{word}?" if null_as_empty else word
-    if type(feature) is Sequence:
+    if type(feature) is SequenceFeature:
         length = {} if feature.length is None else {"length": feature.length}
         return {"list": write_type(feature.feature, kind.value_type)} | length
     if type(feature) is ClassLabel and feature == ClassLabel(num_classes=feature.num_classes, names=feature.names):
@@ -232,7 +239,7 @@ def _word(feature: Feature, kind: Any) -> str | None:
         size = getattr(kind, "list_size", None)
         sizes.append("" if size is None else str(size))
         kind = kind.value_type
-        inner = inner.feature if isinstance(inner, Sequence) else inner
+        inner = inner.feature if isinstance(inner, SequenceFeature) else inner
     if isinstance(inner, ClassLabel):
         if len(inner.names or ()) not in range(1, _MOST_NAMES + 1):
             return None
@@ -307,10 +314,10 @@ class _SchemaReader:
         if keys in ({"list"}, {"list", "length"}) and type(value.get("length", 0)) is int:
             feature, kind = self._nested(value["list"], join_key(path, "list"))
             length = value.get("length")
-            return Sequence(feature, length=length), arrow.list_(kind, -1 if length is None else length)
+            return SequenceFeature(feature, length=length), arrow.list_(kind, -1 if length is None else length)
         if keys == {"nullable"}:
             feature, kind = self._nested(value["nullable"], join_key(path, "nullable"))
-            return Sequence(feature), nullable_type(arrow_type_of(feature) if kind is None else kind)
+            return SequenceFeature(feature), nullable_type(arrow_type_of(feature) if kind is None else kind)
         if keys == {"names"} and isinstance(value["names"], list):
             return ClassLabel(names=value["names"]), arrow.int64()
         if keys == {"num_classes"} and type(value["num_classes"]) is int:
@@ -338,3 +345,150 @@ class _SchemaReader:
             hint=hint or "Write a schema file with: registry add SOURCE --dry-run --schema-out FILE",
             details={"path": self._source, "key": path, "line": line},
         )
+
+
+AS_BEFORE: Final = "as in the previous version"
+
+
+def describe_requests(
+    wishes: Mapping[str, Wish], stored: FeaturesDict, without_values: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the entries of ``custom["intake"]`` that record the requested types.
+
+    ``requested`` types are those of ``stored``, except that a list may be ``null_as_empty``. The types of ``absent``
+    columns are written as in a schema file. Columns ``without_values`` have only nulls; the first values will decide
+    their types.
+    """
+    requested = {name: wish for name, wish in sorted(wishes.items()) if wish.action != "skip" and not wish.is_inferred}
+    lists = [name for name in requested if requested[name].optional and not isinstance(stored.get(name), Scalar)]
+    entries = {
+        "requested": [name for name in requested if name in stored],
+        "null_as_empty": [name for name in lists if name in stored],
+        "skipped": sorted(name for name, wish in wishes.items() if wish.action == "skip"),
+        "without_values": [name for name in without_values if name in stored],
+        "absent": {name: _write_wish(wish) for name, wish in requested.items() if name not in stored},
+    }
+    return {key: value for key, value in entries.items() if value}
+
+
+def _write_wish(wish: Wish) -> Any:
+    feature = wish.classes or wish.feature
+    if feature is None:  # classes without any known value
+        return wish.text
+    kind = arrow_type_of(feature) if wish.arrow_type is None else wish.arrow_type
+    optional = bool(wish.optional)
+    return write_type(as_optional(feature) if optional else feature, kind, null_as_empty=optional and is_list(kind))
+
+
+def remembered_wishes(features: FeaturesDict, custom: Mapping[str, Any]) -> dict[str, Wish]:
+    """Return the types of the previous version, by column.
+
+    Args:
+        features: the features of the previous version.
+        custom: its custom metadata: ``intake``, and ``arrow_types`` with the types of times.
+    """
+    entry = custom.get("intake")
+    if not isinstance(entry, Mapping):
+        return {}
+    kinds, requested = custom.get("arrow_types"), _names(entry.get("requested"))
+    words = {path: word for path, word in (kinds.items() if isinstance(kinds, Mapping) else ()) if _is_word(word)}
+    nullable = frozenset(_names(entry.get("nullable")))
+    lists, absent = _names(entry.get("null_as_empty")), entry.get("absent")
+    wishes = {name: Wish(text="skip", action="skip", is_remembered=True) for name in _names(entry.get("skipped"))}
+    for name, written in absent.items() if isinstance(absent, Mapping) else ():
+        wish = read_type(written, name, "the metadata of the previous version")
+        if isinstance(wish.feature, ClassLabel):
+            wish = Wish(text=AS_BEFORE, action="classes", classes=wish.feature)
+        wishes[name] = replace(wish, is_remembered=True)
+    without_values = _names(entry.get("without_values"))
+    for name, feature in features.items():
+        if name in without_values:
+            continue
+        is_inferred = name not in requested
+        if isinstance(feature, ClassLabel) and not is_inferred:
+            wishes[name] = Wish(text=AS_BEFORE, action="classes", classes=feature, is_remembered=True)
+            continue
+        kind = _arrow_type(name, feature, words, nullable)
+        is_described = any(leaf_types(name, feature, kind)) or any(nullable_paths(name, kind))
+        wishes[name] = Wish(
+            text=AS_BEFORE,
+            feature=feature,
+            arrow_type=kind if is_inferred or is_described else None,
+            optional=name in lists or bool(getattr(feature, "optional", False)),
+            is_remembered=True,
+            is_inferred=is_inferred,
+        )
+    return wishes
+
+
+def keep_types(before: Feature, known: Any, feature: Feature, kind: Any) -> tuple[Feature, Any]:
+    """The feature and the Arrow type of a column with the types of the previous version.
+
+    A nullable field of objects in lists is kept even if no object has it any more: it is null in all objects, and
+    exports to JSON lines omit the key.
+
+    Args:
+        before: its feature in the previous version.
+        known: its Arrow type in the previous version.
+        feature: the feature that its values have now. Its fields that are new are kept.
+        kind: their Arrow type.
+    """
+    if is_nullable(kind):  # otherwise a null makes its row unusable
+        feature, kind = feature.feature, kind.value_type  # type: ignore[attr-defined]  # a Sequence
+    if is_nullable(known) and isinstance(before, SequenceFeature):
+        inner, value = keep_types(before.feature, known.value_type, feature, kind)
+        return SequenceFeature(inner), nullable_type(value)
+    if type(before) is FeaturesDict and type(feature) is FeaturesDict:
+        pairs = {
+            name: keep_types(before[name], known.field(name).type, inner, kind.field(name).type)
+            if name in before
+            else (inner, kind.field(name).type)
+            for name, inner in feature.items()
+        }
+        for name, inner in before.items():
+            if name not in feature and is_nullable(known.field(name).type):
+                pairs[name] = inner, known.field(name).type
+        struct = import_pyarrow().struct([(name, inner_kind) for name, (_, inner_kind) in pairs.items()])
+        return FeaturesDict({name: inner for name, (inner, _) in pairs.items()}), struct
+    if isinstance(before, SequenceFeature) and isinstance(feature, SequenceFeature) and before.length == feature.length:
+        inner, value = keep_types(before.feature, known.value_type, feature.feature, kind.value_type)
+        return SequenceFeature(inner, length=before.length), _list_type(value, [before.length])
+    return before, known
+
+
+def _arrow_type(path: str, feature: Feature, words: Mapping[str, str], nullable: frozenset[str]) -> Any:
+    """The Arrow type of the values of ``feature`` in the previous version.
+
+    Args:
+        path: the name of the column, or the path of a field, with ``[]`` for elements.
+        feature: the feature.
+        words: the Arrow types of times and of some bytes, by the path of the feature.
+        nullable: the paths in lists at which a value may be null; see ``value_types.nullable_paths``.
+    """
+    if path in nullable and isinstance(feature, SequenceFeature):
+        return nullable_type(_arrow_type(path, feature.feature, words, nullable - {path}))
+    if isinstance(feature, FeaturesDict):
+        fields = [(name, _arrow_type(f"{path}/{name}", inner, words, nullable)) for name, inner in feature.items()]
+        return import_pyarrow().struct(fields)
+    if isinstance(feature, SequenceFeature):
+        return _list_type(_arrow_type(f"{path}[]", feature.feature, words, nullable), [feature.length])
+    word = words.get(path) or words.get(path.replace("[]", ""))  # the name of a column may end in []
+    if isinstance(feature, Tensor) and word is not None:
+        return _list_type(parse_feature(word).arrow_type, feature.shape)
+    is_bytes = type(feature) is Tensor and feature.dtype == TEXT and not feature.shape
+    return import_pyarrow().binary() if is_bytes else arrow_type_of(feature)
+
+
+def _list_type(inner: Any, sizes: Sequence[int | None]) -> Any:
+    for size in reversed(sizes):
+        inner = import_pyarrow().list_(inner, -1 if size is None else size)
+    return inner
+
+
+def _is_word(word: Any) -> bool:
+    """Whether an entry of the Arrow types is not the type of decimals, which are stored as text."""
+    return isinstance(word, str) and not word.startswith("decimal")
+
+
+def _names(value: Any) -> list[str]:
+    return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []

@@ -25,13 +25,13 @@ from registry.errors import FeatureError, SourceError, spell
 from registry.features import ClassLabel, Feature, Image, Text
 from registry.intake.archives import ZIP_SIGNATURES, archive_errors, open_tar, tar_members
 from registry.intake.file_parts import MAX_FILE_BYTES, account_for_source, decode_text, refuse_folder_columns
+from registry.intake.inference import MAX_CLASSES
 from registry.intake.json_files import MAX_COLUMNS
 from registry.intake.json_rows import BadValueError, parse_value
 from registry.intake.listing import why_skipped
 from registry.intake.media_bytes import IMAGES, CheckMedia, extension_of, is_picture
 from registry.intake.options import AddOptions
 from registry.intake.python_values import ValueConverter, columns_of, convert_block
-from registry.intake.remembered import MAX_CLASSES
 from registry.intake.source import (
     MAX_BYTES,
     MAX_ROWS,

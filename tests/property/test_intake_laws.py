@@ -30,8 +30,7 @@ from registry.errors import SourceError
 from registry.features import Feature, features_from_json, features_to_json
 from registry.intake.conversion import ColumnSchema
 from registry.intake.inference import Inference
-from registry.intake.remembered import remembered_wishes
-from registry.intake.schema import Schema, parse_schema_file, write_schema_file
+from registry.intake.schema import Schema, parse_schema_file, remembered_wishes, write_schema_file
 from registry.intake.source import Rows
 from registry.intake.value_types import is_nullable
 
