@@ -41,16 +41,16 @@ from fsspec.utils import glob_translate
 
 from registry.errors import FeatureError, SourceError, UsageError, spell, suggest
 from registry.features import ClassLabel, Feature
-from registry.intake.arrow_files import open_arrow
-from registry.intake.file_parts import combine_splits
-from registry.intake.hugging_face import (
+from registry.intake.arrow_files import (
     KIND,
     hints_of,
     kept_features,
+    open_arrow,
     refuse_paths,
     split_name,
     with_plain_files,
 )
+from registry.intake.file_parts import combine_splits
 from registry.intake.kinds import KINDS, MEDIA, kind_of
 from registry.intake.options import AddOptions
 from registry.intake.source import Files, Rows, Source

@@ -25,9 +25,9 @@ import numpy as np
 
 from registry.errors import RegistryError, SourceError
 from registry.features import ClassLabel, Feature
+from registry.intake.arrow_files import open_dataset
 from registry.intake.detect import open_source
 from registry.intake.file_parts import combine_splits, require_same_columns
-from registry.intake.hugging_face import open_dataset
 from registry.intake.object_tables import (
     FIRST_ROWS,
     PART,
