@@ -11,6 +11,7 @@ import math
 import sys
 import tempfile
 import weakref
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -471,7 +472,7 @@ def _fold(chunk: Any, shape: Sequence[int]) -> Any:
 
 
 class TableFile:
-    """Arrow tables in a temporary file, which is deleted with this object, or when the process ends for any reason.
+    """``Rows`` in a temporary file, which is deleted with this object, or when the process ends for any reason.
 
     The file is in the folder of the environment variable ``TMPDIR``.
     """
@@ -479,24 +480,30 @@ class TableFile:
     def __init__(self) -> None:
         # Unlinked as soon as it is created, so that a killed process leaves nothing.
         self._file = tempfile.TemporaryFile(prefix="registry-")  # noqa: SIM115
+        self._rows: list[tuple[int, Rows]] = []
         weakref.finalize(self, self._file.close)
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
     @property
     def num_bytes(self) -> int:
         """The size of the file."""
         return self._file.seek(0, 2)
 
-    def write(self, table: Any) -> int:
-        """Append a table and return its place. Raises OSError if the disk is full."""
+    def write(self, rows: Rows) -> None:
+        """Append rows. Raises OSError if the disk is full."""
         place = self.num_bytes
-        with import_pyarrow().ipc.new_stream(self._file, table.schema) as writer:
-            writer.write(table)
-        return place
+        with import_pyarrow().ipc.new_stream(self._file, rows.table.schema) as writer:
+            writer.write(rows.table)
+        lines = rows.lines if isinstance(rows.lines, range) else array("q", rows.lines)
+        self._rows.append((place, replace(rows, table=None, lines=lines)))
 
-    def read(self, place: int) -> Any:
-        """Read the table at a place that ``write`` returned."""
+    def read(self, number: int) -> Rows:
+        """Read the rows of a call of ``write``, which are numbered from 0."""
+        place, rows = self._rows[number]
         self._file.seek(place)
-        return import_pyarrow().ipc.open_stream(self._file).read_all()
+        return replace(rows, table=import_pyarrow().ipc.open_stream(self._file).read_all())
 
 
 class Spool:
@@ -506,14 +513,12 @@ class Spool:
         self._rows = rows
         self._name = name
         self._file: TableFile | None = None
-        self._kept: list[tuple[int, Rows]] = []
 
     def read(self) -> Iterator[Rows]:
         """Yield all rows: first those in the file, then the rest of the iterator, which is added to the file."""
         for number in itertools.count():
-            if number < len(self._kept) and self._file is not None:
-                place, rows_without_table = self._kept[number]
-                yield replace(rows_without_table, table=self._file.read(place))
+            if self._file is not None and number < len(self._file):
+                yield self._file.read(number)
             elif (rows := next(self._rows, None)) is not None:
                 self._keep(rows)
                 yield rows
@@ -523,10 +528,9 @@ class Spool:
     def _keep(self, rows: Rows) -> None:
         try:
             self._file = self._file or TableFile()
-            place = self._file.write(rows.table)
+            self._file.write(rows)
         except OSError as error:
             raise SourceError(
                 f"{self._name} can be read only once, and cannot be kept in {tempfile.gettempdir()}: {error}",
                 hint="Set TMPDIR to a folder with more space, or pass a function that returns the rows.",
             ) from error
-        self._kept.append((place, replace(rows, table=None)))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import re
 import tempfile
-from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -384,7 +383,7 @@ class _KeptRows:
 
     def __init__(self) -> None:
         self._file: TableFile | None = None
-        self._rows: dict[int, list[tuple[int, Rows]]] = {}
+        self._rows: dict[int, list[int]] = {}
 
     def add(self, number: int, rows: Rows) -> bool:
         """Keep the next rows of part ``number``.
@@ -395,14 +394,11 @@ class _KeptRows:
             if self._file is None:
                 check_free_space(tempfile.gettempdir(), KEPT_BYTES, "the rows of text")
                 self._file = TableFile()
-            place = self._file.write(rows.table)
+            self._file.write(rows)
         except OSError:
             return False
-        if self._file.num_bytes > KEPT_BYTES:
-            return False
-        lines = rows.lines if isinstance(rows.lines, range) else array("q", rows.lines)
-        self._rows.setdefault(number, []).append((place, replace(rows, table=None, lines=lines)))
-        return True
+        self._rows.setdefault(number, []).append(len(self._file) - 1)
+        return self._file.num_bytes <= KEPT_BYTES
 
     def read(self, number: int, part: SourcePart) -> Iterator[Rows]:
         """Read a part from the file, which is deleted once all parts were read, and later from the source."""
@@ -410,8 +406,7 @@ class _KeptRows:
         if file is None or number not in self._rows:
             yield from part.read()
             return
-        for place, rows in self._rows.pop(number):
-            yield replace(rows, table=file.read(place))
+        yield from map(file.read, self._rows.pop(number))
         if not self._rows:
             self._file = None
 
