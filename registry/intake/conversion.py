@@ -24,7 +24,7 @@ from registry.features.limits import show_outside
 from registry.images.pictures import read_picture
 from registry.intake.feature_text import as_optional, type_word
 from registry.intake.media_bytes import is_file_feature, picture_fault
-from registry.intake.text_types import Faults, parse_texts
+from registry.intake.text_types import parse_texts
 from registry.intake.value_types import (
     as_integers,
     count_type,
@@ -35,7 +35,7 @@ from registry.intake.value_types import (
     show_type,
     struct_of_map,
 )
-from registry.intake.values import NAN_WORDS, as_mask, in_halves, python_value, quote, show_value
+from registry.intake.values import NAN_WORDS, Converted, Faults, as_mask, in_halves, python_value, quote, show_value
 from registry.shards.arrow_values import import_pyarrow, plain_array
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class _Target:
         return _Target(column=self.column, feature=feature, kind=kind, is_element=is_element, is_column=False)
 
 
-def convert_values(array: Any, column: ColumnSchema) -> tuple[Any, Faults]:
+def convert_values(array: Any, column: ColumnSchema) -> Converted:
     """Convert ``array`` to the type of ``column``. Returns an array of the same length, and the faults by index.
 
     A null struct becomes a struct of nulls. The value at the index of a fault is undefined.
@@ -107,7 +107,7 @@ def convert_values(array: Any, column: ColumnSchema) -> tuple[Any, Faults]:
     return _convert(array, _Target(column=column, feature=column.feature, kind=column.arrow_type))
 
 
-def _convert(array: Any, target: _Target) -> tuple[Any, Faults]:
+def _convert(array: Any, target: _Target) -> Converted:
     array = plain_array(array)
     types = import_pyarrow().types
     if types.is_map(array.type):
@@ -121,7 +121,9 @@ def _convert(array: Any, target: _Target) -> tuple[Any, Faults]:
         if isinstance(target.feature, BBox) and not is_list(target.kind.value_type):
             faults = _find_outside(converted, target.feature) | faults
         return converted, faults
-    converted, faults = _convert_halves(array, target)
+    converted, faults = in_halves(
+        array, lambda part: _convert_leaves(part, target), lambda part: _refuse_type(part, target)
+    )
     leaf = target.feature
     if isinstance(leaf, Tensor) and leaf.dtype == np.float64 and leaf.encoding == "none":  # stored as float32
         faults |= _convert_numbers(converted, converted.type, replace(target, kind=import_pyarrow().float32()))[1]
@@ -176,7 +178,7 @@ def _explain_null(target: _Target) -> str:
     return f"is null, but the type {word} does not allow nulls; {word}? does"
 
 
-def _convert_nullable(array: Any, target: _Target) -> tuple[Any, Faults]:
+def _convert_nullable(array: Any, target: _Target) -> Converted:
     """Convert values to lists of zero or one element; a null becomes an empty list."""
     arrow = import_pyarrow()
     valid = as_mask(array.is_valid())
@@ -189,7 +191,7 @@ def _convert_nullable(array: Any, target: _Target) -> tuple[Any, Faults]:
     return lists.cast(target.kind), {int(places[index]): problem for index, problem in problems.items()}
 
 
-def _convert_structs(array: Any, target: _Target) -> tuple[Any, Faults]:
+def _convert_structs(array: Any, target: _Target) -> Converted:
     arrow = import_pyarrow()
     types = arrow.types
     faults: Faults = {}
@@ -216,7 +218,7 @@ def _convert_structs(array: Any, target: _Target) -> tuple[Any, Faults]:
     return arrow.StructArray.from_arrays(children, fields=list(target.kind)), faults
 
 
-def _convert_lists(array: Any, target: _Target) -> tuple[Any, Faults]:
+def _convert_lists(array: Any, target: _Target) -> Converted:
     arrow = import_pyarrow()
     types = arrow.types
     is_empty = target.is_column and target.column.null_as_empty and not types.is_fixed_size_list(target.kind)
@@ -258,7 +260,7 @@ def _convert_lists(array: Any, target: _Target) -> tuple[Any, Faults]:
     return result.cast(target.kind), faults
 
 
-def _convert_json(array: Any, target: _Target) -> tuple[Any, Faults]:
+def _convert_json(array: Any, target: _Target) -> Converted:
     """Parse texts that hold a list or an object as JSON."""
     arrow = import_pyarrow()
     faults: Faults = {}
@@ -291,26 +293,7 @@ def _one_value(value: Any, kind: Any) -> Any:
         return arrow.array([value], kind)
 
 
-def _convert_halves(array: Any, target: _Target) -> tuple[Any, Faults]:
-    """Convert values without nested types. If Arrow refuses the array, convert its halves to find the values at fault.
-
-    For example, Arrow refuses times in an unknown zone and text that is not UTF-8.
-    """
-    arrow = import_pyarrow()
-    try:
-        return _convert_leaves(array, target)
-    except arrow.ArrowNotImplementedError:
-        return _refuse_type(array, target)
-    except (arrow.ArrowException, UnicodeDecodeError):
-        if len(array) < 2:
-            return _refuse_type(array, target)
-    middle = len(array) // 2
-    first, faults = _convert_halves(array.slice(0, middle), target)
-    second, more = _convert_halves(array.slice(middle), target)
-    return arrow.concat_arrays([first, second]), faults | {middle + index: fault for index, fault in more.items()}
-
-
-def _convert_leaves(array: Any, target: _Target) -> tuple[Any, Faults]:
+def _convert_leaves(array: Any, target: _Target) -> Converted:
     arrow = import_pyarrow()
     types, kind = arrow.types, target.kind
     result = plain_type(array.type)
@@ -344,7 +327,7 @@ def _convert_leaves(array: Any, target: _Target) -> tuple[Any, Faults]:
     return _refuse_type(array, target)
 
 
-def _convert_labels(array: Any, found: Any, target: _Target) -> tuple[Any, Faults]:
+def _convert_labels(array: Any, found: Any, target: _Target) -> Converted:
     arrow = import_pyarrow()
     compute, types, label = arrow.compute, arrow.types, target.feature
     if not isinstance(label, ClassLabel) or not (
@@ -361,7 +344,7 @@ def _convert_labels(array: Any, found: Any, target: _Target) -> tuple[Any, Fault
     return numbers, faults
 
 
-def _parse_labels(array: Any, label: ClassLabel) -> tuple[Any, Faults]:
+def _parse_labels(array: Any, label: ClassLabel) -> Converted:
     """Convert names of classes to their numbers. Numbers are also accepted if no class name looks like a number."""
     arrow = import_pyarrow()
     names = arrow.array(label.names or (), arrow.string())
@@ -387,7 +370,7 @@ def _parse_labels(array: Any, label: ClassLabel) -> tuple[Any, Faults]:
     return arrow.array(values, mask=~mask), faults
 
 
-def _take_files(array: Any, target: _Target) -> tuple[Any, Faults]:
+def _take_files(array: Any, target: _Target) -> Converted:
     """Extract the bytes of files from structs of bytes and path, in which Hugging Face stores images."""
     index = array.type.get_field_index("bytes")
     files, faults = _convert(array.flatten()[index], target)
@@ -397,7 +380,7 @@ def _take_files(array: Any, target: _Target) -> tuple[Any, Faults]:
     return files, faults
 
 
-def _write_texts(array: Any, found: Any) -> tuple[Any, Faults]:
+def _write_texts(array: Any, found: Any) -> Converted:
     """Convert values to text: numbers and nested values as in JSON, times in ISO 8601."""
     arrow = import_pyarrow()
     types, compute, text = arrow.types, arrow.compute, arrow.string()
@@ -432,7 +415,7 @@ def _as_plain(value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-def _convert_numbers(array: Any, found: Any, target: _Target) -> tuple[Any, Faults]:
+def _convert_numbers(array: Any, found: Any, target: _Target) -> Converted:
     arrow = import_pyarrow()
     types, kind = arrow.types, target.kind
     if types.is_boolean(found):
@@ -487,17 +470,14 @@ def _is_same_family(found: Any, kind: Any) -> bool:
     return (getattr(found, "tz", None) is None) == (getattr(kind, "tz", None) is None)
 
 
-def _convert_each(
-    array: Any, convert: Callable[[Any], Any], kind: Any, expected: str | None = None
-) -> tuple[Any, Faults]:
+def _convert_each(array: Any, convert: Callable[[Any], Any], kind: Any, expected: str | None = None) -> Converted:
     """Convert the whole array; if that fails, convert its halves to find the values at fault."""
-    faults: Faults = {}
 
-    def refuse(place: int) -> Any:
-        faults[place] = f"{expected or 'expected ' + show_type(kind)}, found {show_value(python_value(array, place))}"
-        return import_pyarrow().nulls(1, kind)
+    def refuse(value: Any) -> Converted:
+        fault = f"{expected or 'expected ' + show_type(kind)}, found {show_value(python_value(value, 0))}"
+        return import_pyarrow().nulls(1, kind), {0: fault}
 
-    return in_halves(array, convert, refuse), faults
+    return in_halves(array, lambda part: (convert(part), {}), refuse)
 
 
 def _check_files(files: Any, feature: Feature) -> Faults:
@@ -515,7 +495,7 @@ def _check_files(files: Any, feature: Feature) -> Faults:
     return faults
 
 
-def _refuse_type(array: Any, target: _Target, expected: str | None = None) -> tuple[Any, Faults]:
+def _refuse_type(array: Any, target: _Target, expected: str | None = None) -> Converted:
     """Return a fault for each value, because their type cannot be converted."""
     word = expected or f"expected {show_type(target.kind)}"
     faults = {index: f"{word}, found {show_value(python_value(array, index))}" for index in places_of(array.is_valid())}
@@ -524,7 +504,7 @@ def _refuse_type(array: Any, target: _Target, expected: str | None = None) -> tu
     return import_pyarrow().nulls(len(array), target.kind), faults
 
 
-def _read_special(texts: Any, target: _Target) -> tuple[Any, Faults]:
+def _read_special(texts: Any, target: _Target) -> Converted:
     """Read the words for NaN and the infinities, which exports to JSON write, as numbers. Other texts are faults."""
     arrow = import_pyarrow()
     is_word = arrow.compute.is_in(texts, value_set=arrow.array(NAN_WORDS))

@@ -42,7 +42,6 @@ _DOCUMENTS: Final = (
 _DOCUMENT_EXTENSIONS: Final = ("", ".txt", ".md", ".rst", ".html", ".pdf", ".bib", ".cff")
 _CHECKSUMS: Final = ("sha256sums", "sha512sums", "sha1sums", "md5sums", "checksums", "checksum", "md5sum", "sha256sum")
 _CHECKSUM_EXTENSIONS: Final = (".md5", ".sha1", ".sha256", ".sha512", ".crc")
-_SIDE_LETTERS: Final = frozenset(name[0] for name in (*_DOCUMENTS, *_CHECKSUMS))
 _DESCRIPTIONS: Final = ("dataset_infos.json", "dataset_info.json", "croissant.json", "dataset-metadata.json")
 _MOST_NOTES: Final = 3
 """At most this number of text files next to files of another kind are taken for notes, such as ``classes.txt``."""
@@ -248,9 +247,6 @@ def _find_pair(records: Mapping[str, Sequence[str]]) -> tuple[str, str] | None:
 def _why_side_file(name: str) -> str | None:
     """Explain why a file next to records is not a record itself. Returns None if it may be a record."""
     last = name.rpartition("/")[2].lower()
-    if last[:1] not in _SIDE_LETTERS and last not in _DESCRIPTIONS and "." in last[1:]:
-        extension = extension_of(last)
-        return "checksums" if extension in _CHECKSUM_EXTENSIONS else None
     extension = extension_of(last)
     stem = last.removesuffix(extension)
     if extension in _DOCUMENT_EXTENSIONS and stem.replace("-", ".").replace("_", ".").split(".")[0] in _DOCUMENTS:

@@ -35,7 +35,7 @@ from registry.intake.json_rows import (
 )
 from registry.intake.kinds import KINDS
 from registry.intake.options import AddOptions
-from registry.intake.python_values import MAX_DEPTH, ValueConverter, columns_of, convert_block
+from registry.intake.python_values import ValueConverter, columns_of, convert_block
 from registry.intake.source import MAX_ROWS, BadRow, Files, Rows, Source
 from registry.intake.text_files import (
     BLOCK_BYTES,
@@ -317,7 +317,7 @@ class _JsonParser:
 
     def _parse_fast(self, rows: JsonRows) -> Any:
         """Parse the rows to a table. Returns None if the current types cannot represent them exactly."""
-        if self._schema is None or not rows.are_objects() or not rows.is_shallow(MAX_DEPTH):
+        if self._schema is None or not rows.are_objects():
             return None
         arrow = import_pyarrow()
         try:

@@ -148,19 +148,6 @@ class JsonRows:
         array = np.frombuffer(self.data, np.uint8)
         return bool((array[self.starts] == ord("{")).all() and (array[self.stops - 1] == ord("}")).all())
 
-    def is_shallow(self, most: int) -> bool:
-        """Whether no row nests more than ``most`` objects and lists. False if this is uncertain."""
-        array = np.frombuffer(self.data, np.uint8)
-        is_opening = (array == ord("{")) | (array == ord("["))
-        if np.count_nonzero(is_opening) < len(self) + most:
-            return True
-        opening = np.flatnonzero(is_opening)
-        if int(np.diff(np.searchsorted(opening, self.starts), append=opening.size).max()) <= most:
-            return True
-        marks = _find_marks(self.data)
-        before = np.searchsorted(marks.places, self.starts[1:]) - 1
-        return not marks.ends_in_text and not marks.depths[before].any() and int(marks.depths.max()) <= most
-
 
 def find_line_end(data: bytes) -> int:
     """Return the place after the last newline of ``data``, or 0."""

@@ -25,17 +25,24 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property, partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from registry.intake.value_types import name_type
-from registry.intake.values import Place, as_mask, first_of, in_halves, python_value, quote, show_place, without_nulls
+from registry.intake.values import (
+    Converted,
+    Place,
+    as_mask,
+    first_of,
+    in_halves,
+    python_value,
+    quote,
+    show_place,
+    without_nulls,
+)
 from registry.shards.arrow_values import import_pyarrow
-
-Faults: TypeAlias = dict[int, str]
-"""Why a value does not fit, by its index."""
 
 _INTEGER: Final = r"^-?(0|[1-9][0-9]*)$"
 _PLAIN_NUMBER: Final = "|".join(
@@ -374,7 +381,7 @@ def _is_like_number(text: str) -> bool:
     return any(character.isdigit() for character in text)
 
 
-def parse_texts(texts: Any, kind: Any, *, is_requested: bool, is_exact: bool = False) -> tuple[Any, Faults]:
+def parse_texts(texts: Any, kind: Any, *, is_requested: bool, is_exact: bool = False) -> Converted:
     """Parse an Arrow array of strings as values of the type ``kind``.
 
     Args:
@@ -411,7 +418,7 @@ def _iso_types() -> tuple[Any, ...]:
     return (arrow.date32(), arrow.time64("us"), arrow.time64("ns"), *stamps)
 
 
-def _parse_integers(texts: Any, kind: Any, is_requested: bool) -> tuple[Any, Faults]:
+def _parse_integers(texts: Any, kind: Any, is_requested: bool) -> Converted:
     arrow = import_pyarrow()
     try:
         numbers = texts.cast(kind)
@@ -439,7 +446,7 @@ def _parse_integer(text: str) -> int:
     return sign * int(text.lstrip("+-0")[:_MOST_DIGITS] or "0")
 
 
-def _parse_floats(texts: Any, kind: Any, is_requested: bool, is_exact: bool) -> tuple[Any, Faults]:
+def _parse_floats(texts: Any, kind: Any, is_requested: bool, is_exact: bool) -> Converted:
     arrow = import_pyarrow()
     bad = _misses(texts, _FLOATS[is_requested])
     good = _blank(texts, bad)
@@ -456,7 +463,7 @@ def _parse_floats(texts: Any, kind: Any, is_requested: bool, is_exact: bool) -> 
     return _finish(texts, bad, arrow.array(narrow, kind, mask=as_mask(good.is_null())), kind)
 
 
-def _parse_booleans(texts: Any, is_requested: bool) -> tuple[Any, Faults]:
+def _parse_booleans(texts: Any, is_requested: bool) -> Converted:
     arrow = import_pyarrow()
     compute = arrow.compute
     is_true = as_mask(compute.is_in(texts, value_set=arrow.array(_TRUE[is_requested])))
@@ -465,7 +472,7 @@ def _parse_booleans(texts: Any, is_requested: bool) -> tuple[Any, Faults]:
     return _finish(texts, bad, arrow.array(is_true, mask=~(is_true | is_false)), arrow.bool_())
 
 
-def _parse_timestamps(texts: Any, kind: Any) -> tuple[Any, Faults]:
+def _parse_timestamps(texts: Any, kind: Any) -> Converted:
     """Parse ISO 8601, and integers of at least 9 digits as the number of units since 1970.
 
     Shorter integers may be years and dates: 2026 and 20260131.
@@ -483,7 +490,7 @@ def _parse_timestamps(texts: Any, kind: Any) -> tuple[Any, Faults]:
     return arrow.compute.coalesce(times, counts.view(kind)), faults | more
 
 
-def _parse_times(texts: Any, kind: Any) -> tuple[Any, Faults]:
+def _parse_times(texts: Any, kind: Any) -> Converted:
     arrow = import_pyarrow()
     types = arrow.types
     bad = np.zeros(len(texts), np.bool_)
@@ -496,15 +503,14 @@ def _parse_times(texts: Any, kind: Any) -> tuple[Any, Faults]:
         bad = _misses(texts, r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")
         used = _blank(texts, bad)
 
-    def refuse(place: int) -> Any:
-        bad[place] = True
-        return arrow.nulls(1, parsed_as)
-
-    parsed = in_halves(used, lambda part: part.cast(parsed_as), refuse)
+    parsed, faults = in_halves(
+        used, lambda part: (part.cast(parsed_as), {}), lambda part: (arrow.nulls(len(part), parsed_as), {0: ""})
+    )
+    bad[list(faults)] = True
     return _finish(texts, bad, parsed.cast(kind), kind)
 
 
-def _finish(texts: Any, bad: npt.NDArray[np.bool_], values: Any, kind: Any) -> tuple[Any, Faults]:
+def _finish(texts: Any, bad: npt.NDArray[np.bool_], values: Any, kind: Any) -> Converted:
     types = import_pyarrow().types
     form = "timestamp" if types.is_timestamp(kind) else "time" if types.is_time(kind) else None
     form = "date" if types.is_date(kind) else "zoned" if form == "timestamp" and kind.tz else form

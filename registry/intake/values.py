@@ -145,24 +145,28 @@ def without_nulls(array: Any, place_of: Callable[[int], Place]) -> tuple[Any, Ca
     return array.drop_null(), lambda index: place_of(int(valid[index]))
 
 
-def in_halves(array: Any, convert: Callable[[Any], Any], refuse: Callable[[int], Any]) -> Any:
-    """Convert a whole array, or if that fails, its halves.
+Faults: TypeAlias = dict[int, str]
+"""Why a value does not fit, by its index."""
 
-    ``refuse`` returns an array of one for a value that fails.
+Converted: TypeAlias = tuple[Any, Faults]
+"""An Arrow array, and the faults of values that do not fit."""
+
+
+def in_halves(array: Any, convert: Callable[[Any], Converted], refuse: Callable[[Any], Converted]) -> Converted:
+    """Convert a whole array, or if that raises an error, its halves; ``refuse`` converts an array of one value.
+
+    For example, Arrow refuses times in an unknown zone and text that is not UTF-8.
     """
     arrow = import_pyarrow()
-
-    def convert_part(start: int, stop: int) -> list[Any]:
-        try:
-            return [convert(array.slice(start, stop - start))]
-        except (arrow.ArrowException, ValueError, LookupError, ArithmeticError):
-            if stop - start < 2:
-                return [refuse(start)]
-        middle = (start + stop) // 2
-        return convert_part(start, middle) + convert_part(middle, stop)
-
-    parts = convert_part(0, len(array))
-    return parts[0] if len(parts) == 1 else arrow.concat_arrays(parts)
+    try:
+        return convert(array)
+    except (arrow.ArrowException, ValueError, LookupError, ArithmeticError):
+        if len(array) < 2:
+            return refuse(array)
+    middle = len(array) // 2
+    first, faults = in_halves(array.slice(0, middle), convert, refuse)
+    second, more = in_halves(array.slice(middle), convert, refuse)
+    return arrow.concat_arrays([first, second]), faults | {middle + index: fault for index, fault in more.items()}
 
 
 def column_array(table: Any, name: str) -> Any:
