@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.prepared_samples import prepare
 
 import registry
 from registry.cli.main import run
@@ -98,6 +99,61 @@ def prices(cli: Callable[..., Ran], workspace: Path) -> Callable[..., Ran]:
     (workspace / "prices.csv").write_text(
         "item,price,zip,sold\nlamp,19.5,01069,2020-01-31\nchair,42.0,10115,\ndesk,120.25,80331,2021-03-01\n"
     )
+    return cli
+
+
+@pytest.fixture
+def animals(cli: Callable[..., Ran], workspace: Path) -> Callable[..., Ran]:
+    """Beside prepared versions: 1.0.0 and 1.1.0 in a data_dir of TFDS, ``tfds``, and others in ``more``."""
+    places = {"tfds/animals/1.0.0": 3, "tfds/animals/1.1.0": 2, "more/1.0.1": 4, "more/2.0.0": 2, "more/2.0.1": 3}
+    for place, shards in places.items():
+        prepare(workspace / place, Path(place).name, shards=shards)
+    return cli
+
+
+@pytest.fixture
+def dropped(animals: Callable[..., Ran], workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+    """animals:1.0.0, which is dropped."""
+    monkeypatch.setenv("REGISTRY_CACHE", str(workspace / "cache"))
+    animals("publish", str(workspace / "tfds/animals/1.0.0"))
+    animals("drop", "animals:1.0.0", "--reason", "wrong")
+    return animals
+
+
+@pytest.fixture
+def scans(cli: Callable[..., Ran], workspace: Path) -> Callable[..., Ran]:
+    """A dataset with one record in both splits, and a patient in both."""
+    rows = {
+        "train": [{"patient": f"p{n % 4}", "at": n} for n in range(8)] + [{"patient": None, "at": 8}],
+        "test": [{"patient": "p9", "at": 20}, {"patient": "p1", "at": 21}, {"patient": "p3", "at": 3}],
+        "extra": [{"patient": "p8", "at": 30}, {"patient": None, "at": 31}],
+    }
+    registry.add(rows, "scans", catalog=registry.connect(workspace / "catalog.db"))
+    return cli
+
+
+class Greetings(registry.DatasetBuilder):
+    VERSION = registry.Version("1.0.0", experiments={"new_shuffle": True, "old_order": False})
+    BUILDER_CONFIGS = [
+        registry.BuilderConfig(name="de", description="German.", tags=["text", "small"]),
+        registry.BuilderConfig(name="en"),
+    ]
+
+    def features(self) -> FeaturesDict:
+        return FeaturesDict({"number": "int64"})
+
+    def splits(self) -> Any:
+        return {"train": [(0, {"number": 1})]}
+
+
+@pytest.fixture
+def greetings(cli: Callable[..., Ran]) -> Callable[..., Ran]:
+    """A catalog with two configs whose versions override two flags."""
+    for name in ("new_shuffle", "old_order"):
+        cli("experiment", "add", name, "--description", f"About {name}.")
+    with registry.connect() as catalog:
+        for config in ("de", "en"):
+            catalog.build(Greetings(config=config))
     return cli
 
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-import socket
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from unittest.mock import ANY
@@ -20,98 +17,18 @@ from registry.model import ACTIONS
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 
 
-@pytest.fixture
-def moved(digits: Cli) -> Cli:
-    """The digits, published by their builder, with an alias and an experiment."""
-    digits("alias", "set", "paper", "digits", "--reason", "As\nsubmitted.")
-    digits("experiment", "add", "new_shuffle", "--description", "Shuffle by the hash.")
-    return digits
+def test_the_head_that_was_printed_is_an_anchor(digits: Cli) -> None:
+    head = digits("log", "verify", "--format", "json").json()["data"]["head"]
+    assert f"\nhead: {head}\n" in digits("log", "verify").out
+    assert digits("log", "verify", "--anchor", head).code == 0
 
 
-def test_the_log_says_who_did_what_the_newest_last(moved: Cli) -> None:
-    head, *rows = moved("log").out.splitlines()
-    assert head.split() == ["ID", "AT", "(UTC)", "WHO", "ACTION", "DATASET", "DETAILS"]
-    # Who claims to act, and beside it whom the operating system knows.
-    words = [re.sub(r"tester +\(unverified, claimed by \S+@\S+\)", "tester", row).split() for row in rows]
-    assert "tester (unverified, claimed by " in rows[2]
-    assert words[0][4:] == ["data-dir", words[0][5]]
-    assert words[1][4:] == ["publish", "digits:1.0.0", "1,797", "examples,", "sha256:fb3da6c4c4c9,", "canonical"]
-    assert words[2][3:] == [
-        "tester",
-        "alias-set",
-        "digits:1.0.0",
-        "paper:",
-        "none",
-        "->",
-        "1.0.0",
-        "(As",
-        "submitted.)",
-    ]
-    assert words[3][3:] == ["tester", "experiment-add", "new_shuffle,", "off", "by", "default"]
-
-
-def test_the_log_is_filtered(moved: Cli) -> None:
-    def ids(*arguments: str) -> list[int]:
-        answer = moved("log", *arguments, "--format", "json").json()
-        assert answer["schema"] == "registry.log/1"
-        return [one["id"] for one in answer["data"]]
-
-    assert ids() == [1, 2, 3, 4]
-    assert ids("--limit", "1") == [4]
-    assert ids("--dataset", "digits") == [2, 3]
-    assert ids("--action", "publish", "--action", "experiment-add") == [2, 4]
-    assert ids("--since", "2020-01-01", "--until", "2020-01-01") == []
-    assert ids("--since", "2020-01-01T10:00") == [1, 2, 3, 4]
-    assert moved("log", "--until", "2020-01-01").err == "No events match these options.\n"
-
-
-def test_programs_get_every_detail(moved: Cli) -> None:
-    event = moved("log", "--action", "alias-set", "--format", "json").json()["data"][0]
-    assert event["details"] == {"alias": "paper", "before": None, "after": "1.0.0", "message": "As\nsubmitted."}
-    assert event["recorded_by"].endswith(f"@{socket.gethostname()}")
-    assert (event["session_user"], event["is_verified"]) == (None, False)
-    assert (event["actor"], event["dataset"], event["version"], len(event["hash"])) == ("tester", "digits", "1.0.0", 64)
-
-
-def test_a_sound_log_holds_and_has_a_head(moved: Cli) -> None:
-    sound = moved("log", "verify")
-    assert sound.code == 0
-    first, second, third, last = sound.out.splitlines()
-    assert third == "Reservations have no events, so they cannot be verified."
-    assert last == "No file was opened: registry verify --all compares the files with these rows."
-    assert first == "the log contains: 4 events, 1 version, 4 shards"
-    told = moved("log", "verify", "--format", "json").json()
-    assert told["schema"] == "registry.log.verify/1"
-    assert told["data"] == {
-        "is_sound": True,
-        "num_events": 4,
-        "num_versions": 1,
-        "num_shards": 4,
-        "head": second.removeprefix("head: "),
-        "num_faults": 0,
-        "faults": [],
-    }
-    assert moved("log", "verify", "--anchor", told["data"]["head"]).code == 0
-
-
-def test_what_was_changed_behind_the_log_is_named(moved: Cli, workspace: Path) -> None:
-    with closing(sqlite3.connect(workspace / "catalog.db", isolation_level=None)) as stranger:
-        stranger.execute("UPDATE dataset_version SET state = 'yanked', state_message = 'wrong labels'")
-        stranger.execute("DELETE FROM alias")
-    bad = moved("log", "verify")
-    assert bad.code == 5
-    assert bad.out == (
-        "digits@paper does not exist; its events say it points to 1.0.0\n"
-        "digits:1.0.0 is yanked: wrong labels; its events say supported\n"
-    )
-    assert bad.err == (
-        "error: the catalog does not match its event log: "
-        "digits@paper does not exist; its events say it points to 1.0.0, and 1 more\n"
-        "hint: Another program changed the database. Restore a copy that verifies, and compare: registry log.\n"
-    )
-    told = moved("log", "verify", "--format", "json")
-    assert (told.error()["code"], told.error()["details"]["num_faults"]) == ("log_tampered", 2)
-    assert told.json()["data"]["faults"][0]["where"] == "digits@paper"
+def test_locations_have_the_times_of_their_events(digits: Cli, workspace: Path) -> None:
+    copy = shutil.copytree(workspace / "datasets/digits/1.0.0", workspace / "copy")
+    digits("mirror", "add", "digits", str(copy))
+    listed = digits("mirror", "list", "digits", "--format", "json").json()["data"]["locations"]
+    told = {event["action"]: event["at"] for event in digits("log", "--format", "json").json()["data"]}
+    assert listed[0]["added_at"] <= told["publish"] < listed[1]["added_at"] == told["mirror-add"]
 
 
 def test_every_known_action_may_be_asked_for(digits: Cli) -> None:

@@ -57,27 +57,6 @@ def test_programs_get_the_text_and_what_the_token_covers(empty: Cli) -> None:
     assert "  valid until 20" in empty("token", "list").out
 
 
-def test_a_dry_run_prints_no_token(empty: Cli) -> None:
-    dry = empty("token", "create", "ann", "--role", "admin", "--dry-run")
-    assert (dry.out, dry.err) == ("", "would create a token for ann: admin of *\n")
-    assert "text" not in empty("token", "create", "ann", "--dry-run", "--format", "json").json()["data"]
-    assert empty("token", "list").err == "The catalog has no tokens. Create one with: registry token create NAME\n"
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--dataset", "a[b]"], "error: invalid pattern 'a[b]' of a token: no dataset can match it\n"),
-        (["--expires", "0"], "error: the token would already have expired\n"),
-        (["--expires", "soon"], "error: invalid duration 'soon'\n"),
-    ],
-)
-def test_wrong_options_are_explained(empty: Cli, options: list[str], message: str) -> None:
-    refused = empty("token", "create", "ann", *options)
-    assert (refused.code, refused.out) == (2, "")
-    assert refused.err.startswith(message)
-
-
 def test_in_python_the_text_is_not_in_the_repr(empty: Cli) -> None:
     with registry.connect() as catalog:
         made = catalog.tokens.create("ann", role="admin", datasets=["mnist"], expires="1d")
