@@ -23,9 +23,10 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -71,6 +72,15 @@ _SLOWEST: Final = 2**14
 
 _PATIENCE: Final = 4
 """How much longer than with a body a client may be slow with an answer: it works on what it has read."""
+
+_MOST_READING: Final = 500
+"""Answers that wait for clients to read them; half of them for one token."""
+
+_MOST_UNREAD: Final = 2**20
+"""Bytes of each of them in memory."""
+
+_IMPATIENCE: Final = 5
+"""Seconds for a piece of an answer beyond those."""
 
 _PIECE: Final = 2**16
 _DRAINED: Final = 2**20
@@ -247,6 +257,7 @@ class Gate:
         reason = "the service is busy with requests that wait for events"
         self._waiting = Seats(_MOST_WAITING, reason, each=_MOST_WAITING // 5)
         # Half for one token, so that it blocks nobody else, either.
+        self._reading = Seats(_MOST_READING, "", each=_MOST_READING // 2)
         reason = "the service is busy with other requests of this token"
         self._bodies = Seats(config.in_flight, reason, each=config.in_flight // 2)
 
@@ -329,6 +340,29 @@ class Gate:
         who = exchange.who
         return self._strangers.take() if who is None or not who.created_by else self._bodies.take(who.id)
 
+    @contextmanager
+    def reading(self, exchange: Exchange, num_bytes: int) -> Iterator[float]:
+        """While a client reads a part of its answer, its request does not count as in flight.
+
+        Yields the seconds for each piece of the part. If the part is long, or if too many clients do not read, the
+        request does count, and is given up sooner.
+        """
+        seconds = self._config.body_seconds
+        with ExitStack() as seat:
+            try:
+                if num_bytes > _MOST_UNREAD:
+                    yield seconds
+                    return
+                seat.enter_context(self._reading.take("" if exchange.who is None else exchange.who.id))
+            except CatalogUnavailableError:
+                yield min(_IMPATIENCE, seconds)
+                return
+            self.metrics.in_flight -= 1
+            try:
+                yield _PATIENCE * seconds
+            finally:
+                self.metrics.in_flight += 1
+
     def _release(self, exchange: Exchange) -> None:
         self._buffered -= exchange.buffered
         exchange.buffered = 0
@@ -349,7 +383,7 @@ class Gate:
             begin, reset = time.monotonic(), _current.set(exchange)
             self.metrics.in_flight += 1
             body = _Body(exchange, headers, receive, self._config.body_seconds, self._awaited)
-            sender = _Sender(exchange, scope, body, send, _PATIENCE * self._config.body_seconds)
+            sender = _Sender(exchange, scope, body, send, partial(self.reading, exchange))
             try:
                 await self._pass(app, scope, headers, body, sender)
             finally:
@@ -460,18 +494,25 @@ class _Body:
 
 
 class _Sender:
-    """Sends an answer with the headers of every answer, in pieces that a client has ``seconds`` to read.
+    """Sends an answer with the headers of every answer, in pieces. ``reading`` says how long a client may read each.
 
     Attributes:
         is_stuck: whether the client did not read.
     """
 
-    def __init__(self, exchange: Exchange, scope: Mapping[str, Any], body: _Body, send: _Send, seconds: float) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        scope: Mapping[str, Any],
+        body: _Body,
+        send: _Send,
+        reading: Callable[[int], AbstractContextManager[float]],
+    ) -> None:
         self.exchange = exchange
         self._is_secure = scope["scheme"] == "https"
         self._body = body
         self._send = send
-        self._seconds = seconds
+        self._reading = reading
         self.is_stuck = False
 
     async def send(self, message: _Message) -> None:
@@ -499,8 +540,9 @@ class _Sender:
                     "more_body": not is_last or message.get("more_body", False),
                 }
             try:
-                async with asyncio.timeout(self._seconds):
-                    await self._send(piece)
+                with self._reading(len(content)) as seconds:
+                    async with asyncio.timeout(seconds):
+                        await self._send(piece)
             except TimeoutError:
                 self.is_stuck = True
                 raise

@@ -526,3 +526,55 @@ def test_a_client_that_does_not_read_its_answer_is_given_up(
         wait_for(lambda: any("does not read its answer" in line.get("message", "") for line in lines))
     monkeypatch.undo()
     assert server.ask().status == 200
+
+
+def answer_by_streams(server: LimitedServer, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Let the service answer this person with 64 MiB, as with a file."""
+    make_answer = server.service.answer
+
+    def answer(who: Any, *args: Any, **kwargs: Any) -> Answered:
+        if who.name != name:
+            return make_answer(who, *args, **kwargs)
+        return Answered(status=200, body=iter([b"a" * 2**18] * 2**8))
+
+    monkeypatch.setattr(server.service, "answer", answer)
+
+
+def test_clients_that_do_not_read_their_answers_take_no_places_of_others(
+    serve: Callable[..., LimitedServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve(in_flight=4)
+    answer_by_streams(server, monkeypatch, "bob")
+    reader = f"Authorization: Bearer {make_token(server.catalog, 'bob', Role.READER)}"
+    with ExitStack() as stalled:
+        for _ in range(12):
+            connection = stalled.enter_context(server.send(reader, "Accept-Encoding: identity"))
+            assert connection.recv(15) == b"HTTP/1.1 200 OK"
+            assert server.ask().status == 200
+
+
+def test_clients_that_do_not_read_are_given_up_sooner_if_there_are_many(
+    serve: Callable[..., LimitedServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("registry.server.gate._MOST_READING", 2)
+    monkeypatch.setattr("registry.server.gate._IMPATIENCE", 0.2)
+    server = serve()
+    answer_by_streams(server, monkeypatch, "ann")
+    with access_log() as lines, ExitStack() as stack:
+        clients = {
+            name: stack.enter_context(server.send("Accept-Encoding: identity", f"X-Request-Id: {name}"))
+            for name in "ab"
+        }
+        messages = wait_for(lambda: [line["message"] for line in lines if "not read" in line.get("message", "")])
+        reading = clients["b" if "request a:" in messages[0] else "a"]
+        assert len(read_answer(reading).body) == 2**26
+
+
+def test_a_long_answer_in_memory_is_given_up_sooner(
+    serve: Callable[..., LimitedServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("registry.server.gate._PATIENCE", 1000)
+    server = serve(body_seconds=1)
+    monkeypatch.setattr(server.service, "answer", lambda *_, **__: Answered(status=200, body=b'"%s"' % (b"a" * 2**26)))
+    with access_log() as lines, server.send("Accept-Encoding: identity"):
+        wait_for(lambda: any("does not read its answer" in line.get("message", "") for line in lines))
