@@ -15,6 +15,7 @@ from registry.tfrecord.framing import (
     FileFacts,
     RecordWriter,
     frame_record,
+    is_gzip,
     is_header,
     masked_crc32c,
 )
@@ -23,7 +24,6 @@ from registry.tfrecord.mapped import MappedShard
 from registry.tfrecord.reader import hash_file, read_records, walk_file
 from registry.tfrecord.shard import open_shard
 from registry.tfrecord.streamed import StreamedShard
-from registry.tfrecord.streams import is_gzip
 from registry.tfrecord.window import read_blocks
 
 __all__ = [

@@ -30,6 +30,9 @@ crc32c: Final = iscsi
 MASK_DELTA: Final = 0xA282EAD8
 """The constant that masking adds to a rotated checksum."""
 
+GZIP_MAGIC: Final = b"\x1f\x8b\x08"
+"""The first bytes of a gzip file."""
+
 _HEADER: Final = struct.Struct("<QI")
 _CRC: Final = struct.Struct("<I")
 
@@ -95,6 +98,11 @@ def is_header(start: bytes) -> bool:
         return False
     _, length_crc = _HEADER.unpack_from(start)
     return bool(masked_crc32c(start[:8]) == length_crc)
+
+
+def is_gzip(start: bytes) -> bool:
+    """Whether a file is gzip. A plain record of 35,615 bytes (0x8b1f) begins alike; its checksum tells them apart."""
+    return start.startswith(GZIP_MAGIC) and not is_header(start)
 
 
 class DamagedStreamError(ValueError):

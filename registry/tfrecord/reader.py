@@ -17,11 +17,12 @@ from registry.tfrecord.framing import (
     HEADER_BYTES,
     MAX_RECORD_BYTES,
     FileFacts,
+    is_gzip,
     is_header,
     no_such_record,
     not_so_many,
 )
-from registry.tfrecord.streams import MOST_INFLATION, is_gzip, open_stream, stream_pieces
+from registry.tfrecord.streams import MOST_INFLATION, open_stream, stream_pieces
 from registry.tfrecord.window import Window
 
 _MOST_IN_BLOCK: Final = 256

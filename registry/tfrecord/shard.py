@@ -12,11 +12,10 @@ from registry.storage import Store
 from registry.storage.faults import storage_errors
 from registry.storage.memory import FileState
 from registry.tfrecord.block import Verify, check_verify
-from registry.tfrecord.framing import HEADER_BYTES
+from registry.tfrecord.framing import HEADER_BYTES, is_gzip
 from registry.tfrecord.index import IndexFolder
 from registry.tfrecord.mapped import MappedShard
 from registry.tfrecord.streamed import StreamedShard
-from registry.tfrecord.streams import is_gzip
 
 
 def open_shard(

@@ -31,12 +31,13 @@ from registry.tfrecord.framing import (
     HEADER_BYTES,
     ByteStream,
     DamagedStreamError,
+    is_gzip,
     no_such_record,
     not_so_many,
 )
 from registry.tfrecord.index import FramePlaces, IndexFolder
 from registry.tfrecord.mapped import MappedShard
-from registry.tfrecord.streams import is_gzip, stream_pieces
+from registry.tfrecord.streams import stream_pieces
 from registry.tfrecord.window import WINDOW_BYTES, Window
 
 _DENSE: Final = 4

@@ -14,13 +14,12 @@ from typing import Any, Final
 
 from registry.inflate import inflate_library
 from registry.storage import Store
-from registry.tfrecord.framing import HEADER_BYTES, ByteStream, DamagedStreamError, is_header
+from registry.tfrecord.framing import GZIP_MAGIC, HEADER_BYTES, ByteStream, DamagedStreamError, is_gzip
 
 _PIECE_BYTES: Final = 2**20
 _GZIP_PIECE_BYTES: Final = 2**16
 """Small, because the content of a damaged piece is lost, and the error names the first record that was lost."""
 
-_GZIP_MAGIC: Final = b"\x1f\x8b\x08"
 _GZIP_FORMAT: Final = 16 + zlib.MAX_WBITS
 MOST_INFLATION: Final = 1032
 """The highest compression ratio of deflate: 258 bytes need at least two bits."""
@@ -44,11 +43,6 @@ def stream_pieces(read: Callable[[int], bytes], start: bytes, *, size: int, path
         return ByteStream(path=path, start=start, more=partial(read, _PIECE_BYTES), limit=size, compressed=False)
     inflate = _Inflater(start, partial(read, _GZIP_PIECE_BYTES))
     return ByteStream(path=path, start=b"", more=inflate, limit=size * MOST_INFLATION, compressed=True)
-
-
-def is_gzip(start: bytes) -> bool:
-    """Whether a file is gzip. A plain record of 35,615 bytes (0x8b1f) begins alike; its checksum tells them apart."""
-    return start.startswith(_GZIP_MAGIC) and not is_header(start)
 
 
 class _Inflater:
@@ -83,11 +77,11 @@ class _Inflater:
     def _start_next_member(self) -> None:
         """Start the next member; a gzip file has one or more, and nothing else may follow."""
         self._input = self._member.unused_data or self._read()
-        while 0 < len(self._input) < len(_GZIP_MAGIC) and (more := self._read()):
+        while 0 < len(self._input) < len(GZIP_MAGIC) and (more := self._read()):
             self._input += more
         if not self._input:
             self._ended = True
-        elif not self._input.startswith(_GZIP_MAGIC):
+        elif not self._input.startswith(GZIP_MAGIC):
             raise DamagedStreamError("other bytes follow the gzip stream")
         else:
             self._member = self._new(_GZIP_FORMAT)

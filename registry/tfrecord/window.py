@@ -17,11 +17,12 @@ from registry.tfrecord.framing import (
     ByteStream,
     DamagedStreamError,
     FilePlace,
+    is_gzip,
     is_header,
     no_such_record,
     not_so_many,
 )
-from registry.tfrecord.streams import is_gzip, stream_pieces
+from registry.tfrecord.streams import stream_pieces
 
 WINDOW_BYTES: Final = 2**20
 """The usual least size of a window, unless the stream is shorter; a window is larger if a record is longer."""
