@@ -10,8 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from registry.tfrecord.block import Places, RecordBlock
-from registry.tfrecord.crc import mask, masked_length_crcs
+from registry.tfrecord.block import Places, RecordBlock, mask, masked_length_crcs
 from registry.tfrecord.framing import FRAMING_BYTES, check_length, crc32c
 
 _LONG_RECORD: Final = 4096

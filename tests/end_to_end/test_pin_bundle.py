@@ -35,7 +35,7 @@ from registry.pins import Pin, PinFile, Places, standalone
 from registry.pins.bundle import write_bundle
 from registry.pins.document import seal
 from registry.pins.yaml_text import write_yaml
-from registry.tfrecord.crc import crc32c
+from registry.tfrecord.block import crc32c
 from registry.tfrecord.framing import frame_record
 
 CITATIONS = {"CITATION.bib": "@misc{animals}\n"}

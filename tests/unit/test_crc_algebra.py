@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from registry.tfrecord import frame_record, masked_crc32c
-from registry.tfrecord.crc import mask, masked_length_crcs, run_crc32c, unmask
+from registry.tfrecord.block import mask, masked_length_crcs, run_crc32c, unmask
 from registry.tfrecord.framing import crc32c
 
 
