@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from registry.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from registry.wire.block import BlockDecoder, BytesColumn, FlatBlock, FlatColumn, NumberColumn
+    from registry.wire.block import BlockDecoder, BytesColumn, FlatBlock, FlatColumn, NumberColumn, RecordDecoder
     from registry.wire.block_writer import EncodedBlock, encode_block
     from registry.wire.codec import (
         FlatValue,
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     )
     from registry.wire.entries import WireKind
     from registry.wire.gather import take_texts
-    from registry.wire.single import RecordDecoder
     from registry.wire.varint import read_varint
 
 __all__ = [
@@ -37,7 +36,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "block": "BlockDecoder BytesColumn FlatBlock FlatColumn NumberColumn",
+        "block": "BlockDecoder BytesColumn FlatBlock FlatColumn NumberColumn RecordDecoder",
         "block_writer": "EncodedBlock encode_block",
         "codec": (
             "FlatValue SequenceValues Steps decode_example decode_features decode_sequence_example "
@@ -45,7 +44,6 @@ __getattr__, __dir__ = lazy_exports(
         ),
         "entries": "WireKind",
         "gather": "take_texts",
-        "single": "RecordDecoder",
         "varint": "read_varint",
     },
 )
