@@ -16,9 +16,12 @@ if TYPE_CHECKING:
         WITHDRAWN,
         DatasetMetadata,
         DatasetVersion,
+        LocationStep,
         SlicingRule,
         VersionState,
         VersionStatus,
+        current_locations,
+        is_absolute,
         version_status,
     )
     from registry.model.description import (
@@ -39,7 +42,6 @@ if TYPE_CHECKING:
     from registry.model.event import ACTIONS, Event
     from registry.model.experiment import Experiment, ExperimentChange, experiment_name, no_experiment
     from registry.model.generic_names import is_generic, plain_name
-    from registry.model.locations import LocationStep, current_locations, is_absolute
     from registry.model.moments import describe_moment, parse_duration, parse_moment
     from registry.model.numbers import counted, shown, whole_number
     from registry.model.producer import NameUse, Producer, check_continues, other_source
@@ -124,14 +126,13 @@ __getattr__, __dir__ = lazy_exports(
         "access": "AccessToken RefusedCall Role digest_of new_secret",
         "attachment": "ATTACHMENTS_FOLDER Attachment",
         "changes": "Answer Effect EffectKind Use default_effects natural_effects use_effects",
-        "dataset_version": "WITHDRAWN DatasetMetadata DatasetVersion SlicingRule VersionState VersionStatus "
-        "version_status",
+        "dataset_version": "WITHDRAWN DatasetMetadata DatasetVersion LocationStep SlicingRule VersionState "
+        "VersionStatus current_locations is_absolute version_status",
         "description": "DESCRIBED_FIELDS Description DescriptionArguments described_before spdx_license",
         "digests": "LEAF_EXAMPLES ContentHasher FeatureFingerprint SplitFingerprint block_size content_digest",
         "event": "ACTIONS Event",
         "experiment": "Experiment ExperimentChange experiment_name no_experiment",
         "generic_names": "is_generic plain_name",
-        "locations": "LocationStep current_locations is_absolute",
         "moments": "describe_moment parse_duration parse_moment",
         "numbers": "counted shown whole_number",
         "producer": "NameUse Producer check_continues other_source",

@@ -1,21 +1,23 @@
-"""A dataset version: the frozen value that every look-up returns."""
+"""A dataset version: the frozen value that every look-up returns, and the locations of its files.
+
+A published row never changes. Mirrors and moved folders are recorded as steps, which are only appended.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from registry.errors import SplitNotFoundError, UsageError
 from registry.lazy import lazy_types
-from registry.model.locations import LocationStep, current_locations, is_absolute
 from registry.model.reference import Reference, check_config, check_name
 from registry.model.version import Version
 
-if TYPE_CHECKING:  # a list of datasets needs none
+if TYPE_CHECKING:
     from registry.model.split import Split
 else:
     lazy_types(globals(), {"registry.model.split": "Split"})
@@ -236,3 +238,44 @@ def version_status(version: Version, state: VersionState, canonical: Version | N
     if canonical is None or version > canonical:
         return VersionStatus.EXPERIMENTAL
     return VersionStatus.CANONICAL if version == canonical else VersionStatus.SUPPORTED
+
+
+StepKind: TypeAlias = Literal["add", "first", "remove"]
+
+
+class LocationStep(NamedTuple):
+    """One change of the locations of a version.
+
+    Attributes:
+        kind: ``add`` appends the location, ``first`` makes it the first one, ``remove`` removes it.
+        location: a path below the data directory, an absolute path, or a URL.
+    """
+
+    kind: StepKind
+    location: str
+
+
+def current_locations(published: str, steps: Iterable[LocationStep]) -> tuple[str, ...]:
+    """The current locations of a version, in the order in which they are read.
+
+    >>> current_locations("mnist/1.0.0", [LocationStep("add", "s3://bucket/mnist"), LocationStep("first", "/data/m")])
+    ('/data/m', 'mnist/1.0.0', 's3://bucket/mnist')
+
+    Args:
+        published: the location in the published row.
+        steps: the changes since, oldest first.
+    """
+    result = [published]
+    for kind, location in steps:
+        if kind == "add" and location in result:
+            continue
+        if location in result:
+            result.remove(location)
+        if kind != "remove":
+            result.insert(0 if kind == "first" else len(result), location)
+    return tuple(result)
+
+
+def is_absolute(location: str) -> bool:
+    """Whether a location is an absolute path or a URL, and not a path below the data directory."""
+    return location.startswith("/") or "://" in location

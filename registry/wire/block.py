@@ -4,8 +4,8 @@
 
 Every byte that is not content is compared, and content that could be malformed is checked, so that a block returns the
 same values as ``decode_example`` for each record. A record of another valid form is first rewritten in the common form;
-a damaged record ends the block. ``RecordDecoder`` decodes single records, and remembers the heads of their entries, which
-makes the next ones faster.
+a damaged record ends the block. ``RecordDecoder`` decodes single records, and remembers the heads of their entries,
+which makes the next ones faster.
 """
 
 from __future__ import annotations
@@ -312,7 +312,6 @@ def _scan_items(content: bytes) -> list[tuple[int, int]] | None:
 
 
 _FLOAT32: Final = np.dtype(np.float32)
-_STORED_FLOAT: Final = np.dtype("<f4")
 _SMALL_RECORD: Final = 4096
 _MOST_FORMS: Final = 64
 _MOST_HEADS: Final = 1024
