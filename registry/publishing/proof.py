@@ -19,7 +19,7 @@ from registry.publishing.changes import ChangeLevel, Changes, FingerprintedVersi
 from registry.publishing.fingerprint import Fingerprints, StoredSplits, fingerprint_splits
 from registry.publishing.record_diff import RecordDiff, TooManyRecordsError, diff_records, first_difference
 from registry.publishing.verify import verify_shards
-from registry.shards import ProvedStore, with_mirrors
+from registry.shards import MirroredStore, ProvedStore
 from registry.storage import Store, open_location, open_locations
 from registry.tfrecord import IndexFolder
 
@@ -187,7 +187,8 @@ class Prover:
             indexes=self.indexes,
             hint=f"To list every damaged shard: registry verify {version.reference}",
         )
-        return StoredSplits.of(version, with_mirrors(proved, others, reference=str(version.reference)))
+        store = MirroredStore(proved, others, reference=str(version.reference)) if others else proved
+        return StoredSplits.of(version, store)
 
     def _whole_files(self, version: DatasetVersion) -> StoredSplits:
         """The files at the first location of a published version that has all of them.

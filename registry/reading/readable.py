@@ -19,7 +19,7 @@ from registry.model import DatasetVersion, Promises, SlicingRule
 from registry.order import ReadConfig, check_read_config
 from registry.prepared import PreparedDataset
 from registry.reading.attached import AttachedColumns
-from registry.shards import SEQUENTIAL_FORMATS, ProvedStore, RecordsProof, with_mirrors
+from registry.shards import SEQUENTIAL_FORMATS, MirroredStore, ProvedStore, RecordsProof
 from registry.storage import Store
 from registry.storage.cache import FileCache
 from registry.tfrecord import IndexFolder
@@ -104,7 +104,9 @@ class ReadableVersion:
             cache=self.cache,
             hint=self.proof.hint,
         )
-        return with_mirrors(proved, self.mirrors, reference=str(self.facts.reference))
+        if not self.mirrors:
+            return proved
+        return MirroredStore(proved, self.mirrors, reference=str(self.facts.reference))
 
     def with_features(self, features: FeaturesDict) -> ReadableVersion:
         """The same version with the schema ``features``."""

@@ -10,7 +10,7 @@ are serialized only if a caller needs records.
 """
 
 from registry.shards.arrow_values import import_pyarrow
-from registry.shards.blocks import Block, TableBlock, as_records, decode_block, join_blocks
+from registry.shards.blocks import Block, BlockCache, TableBlock, as_records, decode_block, join_blocks
 from registry.shards.faults import name_record
 from registry.shards.formats import (
     FILE_FORMATS,
@@ -22,15 +22,16 @@ from registry.shards.formats import (
     read_tables,
     walk_file,
 )
-from registry.shards.mirrored import with_mirrors
+from registry.shards.mirrored import MirroredStore
 from registry.shards.proved import ProvedStore, RecordsProof
-from registry.shards.row_groups import BlockCache, RowGroupShard
+from registry.shards.row_groups import RowGroupShard
 
 __all__ = [
     "FILE_FORMATS",
     "SEQUENTIAL_FORMATS",
     "Block",
     "BlockCache",
+    "MirroredStore",
     "ProvedStore",
     "RecordsProof",
     "RowGroupShard",
@@ -46,5 +47,4 @@ __all__ = [
     "read_records",
     "read_tables",
     "walk_file",
-    "with_mirrors",
 ]

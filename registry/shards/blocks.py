@@ -6,6 +6,7 @@ A ``TableBlock`` decodes examples directly from its columns, and serializes reco
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -18,6 +19,8 @@ from registry.tfrecord import Places, RecordBlock
 from registry.tfrecord import join_blocks as join_record_blocks
 from registry.wire import FlatBlock, encode_block
 from registry.wire.gather import take_ragged
+
+_CACHE_BYTES: Final = 128 * 2**20
 
 
 class TableBlock(NamedTuple):
@@ -264,3 +267,30 @@ def _without_views(kind: Any) -> Any:
     if types.is_fixed_size_list(kind):
         return arrow.list_(kind.value_field.with_type(_without_views(kind.value_type)), kind.list_size)
     return kind
+
+
+class BlockCache:
+    """The row groups that were decoded last, by file and index; beyond ``max_bytes``, the oldest are dropped."""
+
+    def __init__(self, max_bytes: int = _CACHE_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._blocks: OrderedDict[tuple[str, int], tuple[Block, int]] = OrderedDict()
+        self._num_bytes = 0
+        self.num_wanted_bytes = 0
+        """The bytes that the files of this cache have requested, but not used yet."""
+
+    def find(self, name: str, group: int) -> Block | None:
+        """Return a cached row group, or None."""
+        result = self._blocks.get((name, group))
+        if result is None:
+            return None
+        self._blocks.move_to_end((name, group))
+        return result[0]
+
+    def keep(self, name: str, group: int, block: Block, num_bytes: int) -> None:
+        """Keep a row group that takes ``num_bytes`` of memory, even if it exceeds the cache, and drop the oldest."""
+        self._blocks[name, group] = block, num_bytes
+        self._num_bytes += num_bytes
+        while self._num_bytes > self._max_bytes and len(self._blocks) > 1:
+            _, (_, dropped) = self._blocks.popitem(last=False)
+            self._num_bytes -= dropped

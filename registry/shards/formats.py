@@ -18,10 +18,10 @@ import numpy as np
 
 from registry.errors import CorruptExampleError, PreparedFormatError, suggest
 from registry.features import FeaturesDict
-from registry.shards.blocks import Block, TableBlock
+from registry.shards.blocks import Block, BlockCache, TableBlock
 from registry.shards.faults import check_promise, name_record
 from registry.shards.parquet import open_columns, open_examples
-from registry.shards.row_groups import BlockCache, ShardFile
+from registry.shards.row_groups import ShardFile
 from registry.storage import Store
 from registry.tfrecord import FileFacts, IndexFolder, Places, Verify, check_verify
 from registry.tfrecord import open_shard as open_frames

@@ -187,11 +187,6 @@ class MirroredStore(WrappedStore):
             )
 
 
-def with_mirrors(first: ProvedStore, others: Sequence[str], *, reference: str) -> Store:
-    """Return ``first``, with ``others`` if it fails; see ``MirroredStore``."""
-    return MirroredStore(first, others, reference=reference) if others else first
-
-
 class _FallOverStore(WrappedStore):
     """One location of another machine, whose open files continue at the next one."""
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import io
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ import numpy as np
 from registry.errors import RegistryError
 from registry.features import FeaturesDict
 from registry.shards.arrow_values import import_pyarrow
-from registry.shards.blocks import Block, join_blocks
+from registry.shards.blocks import Block, BlockCache, join_blocks
 from registry.shards.faults import bad_file, bad_rows, check_promise, huge_rows
 from registry.shards.isolated import WorkerEndedError, call_isolated
 from registry.shards.parquet_footer import Footer, measure_row_group, read_footer
@@ -36,7 +35,6 @@ from registry.storage.memory import FileState
 from registry.tfrecord import Places, Verify
 from registry.tfrecord.streams import MOST_INFLATION
 
-_CACHE_BYTES: Final = 128 * 2**20
 _BATCH_ROWS: Final = 8192
 _STREAM_ROWS: Final = 1024  # few, because a page may store one long value that all its rows repeat
 _MOST_BYTES: Final = 2**31
@@ -54,33 +52,6 @@ _MOST_WANTED: Final = 2**26
 """Most bytes of row groups that the files of a reader request before they are needed."""
 _WHOLE_VALUES: Final = 2**23
 """Most values of a row group that is decoded in one piece."""
-
-
-class BlockCache:
-    """The row groups that were decoded last, by file and index; beyond ``max_bytes``, the oldest are dropped."""
-
-    def __init__(self, max_bytes: int = _CACHE_BYTES) -> None:
-        self._max_bytes = max_bytes
-        self._blocks: OrderedDict[tuple[str, int], tuple[Block, int]] = OrderedDict()
-        self._num_bytes = 0
-        self.num_wanted_bytes = 0
-        """The bytes that the files of this cache have requested, but not used yet."""
-
-    def find(self, name: str, group: int) -> Block | None:
-        """Return a cached row group, or None."""
-        result = self._blocks.get((name, group))
-        if result is None:
-            return None
-        self._blocks.move_to_end((name, group))
-        return result[0]
-
-    def keep(self, name: str, group: int, block: Block, num_bytes: int) -> None:
-        """Keep a row group that takes ``num_bytes`` of memory, even if it exceeds the cache, and drop the oldest."""
-        self._blocks[name, group] = block, num_bytes
-        self._num_bytes += num_bytes
-        while self._num_bytes > self._max_bytes and len(self._blocks) > 1:
-            _, (_, dropped) = self._blocks.popitem(last=False)
-            self._num_bytes -= dropped
 
 
 @dataclass(frozen=True, slots=True)
