@@ -310,45 +310,34 @@ def _read(columns: Mapping[str, Sequence[StoredArray]]) -> Iterator[Rows]:
     """Yield the rows of the arrays of a split, in order."""
     row_bytes = sum(arrays[0].row_bytes for arrays in columns.values()) or 1
     step = max(1, min(MAX_ROWS, MAX_BYTES // row_bytes))
-    start = 1
-    for values in zip(*(_read_column(arrays, step) for arrays in columns.values()), strict=True):
-        table = import_pyarrow().table(list(values), names=list(columns))
-        yield Rows(table=table, lines=range(start, start + table.num_rows))
-        start += table.num_rows
+    for start in range(0, _length(next(iter(columns.values()))), step):
+        values = {name: _read_column(arrays, start, start + step) for name, arrays in columns.items()}
+        table = import_pyarrow().table(values)
+        yield Rows(table=table, lines=range(start + 1, start + table.num_rows + 1))
 
 
-def _read_column(arrays: Sequence[StoredArray], step: int) -> Iterator[Any]:
-    """Yield the values of a column as Arrow arrays of ``step`` rows, from one array to the next."""
-    pieces: list[npt.NDArray[Any]] = []
-    label, place, missing = "", 0, step
+def _read_column(arrays: Sequence[StoredArray], start: int, stop: int) -> Any:
+    """Return the values ``start``..``stop`` of a column, which may continue from one array to the next."""
+    chunks = []
     for array in arrays:
-        values = array.mapped() if array.shape[0] else np.zeros(0)
-        start = 0
-        while start < len(values):
-            if not pieces:
-                label, place = array.label, start
-            pieces.append(np.asarray(values[start : start + missing]))
-            start += len(pieces[-1])
-            missing -= len(pieces[-1])
-            if not missing:
-                yield _as_arrow(pieces, label, place)
-                pieces, missing = [], step
-    if pieces:
-        yield _as_arrow(pieces, label, place)
+        num_rows = array.shape[0]
+        if start < num_rows and stop > 0:
+            chunks.append(_as_arrow(array, max(start, 0), min(stop, num_rows)))
+        start, stop = start - num_rows, stop - num_rows
+    return import_pyarrow().chunked_array(chunks)
 
 
-def _as_arrow(pieces: Sequence[npt.NDArray[Any]], label: str, place: int) -> Any:
-    """One Arrow array of all ``pieces``, which start at ``place`` of the array ``label``."""
-    values = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+def _as_arrow(array: StoredArray, start: int, stop: int) -> Any:
+    values = array.mapped()[start:stop]
     try:
         return array_column(values)
     except (import_pyarrow().ArrowException, ValueError, SystemError) as error:
         # Half of a surrogate pair, or a time beyond the range of its unit, for example.
         raise SourceError(
-            f"{label}: values of the dtype {values.dtype} cannot be stored: {str(error).partition(chr(10))[0]:.200} "
-            f"(in the {len(values):,} values from number {place + 1:,} on)",
+            f"{array.label}: values of the dtype {array.dtype} cannot be stored: "
+            f"{str(error).partition(chr(10))[0]:.200} (in the {stop - start:,} values from number {start + 1:,} on)",
             hint="Write it again.",
-            details={"file": label},
+            details={"file": array.label},
         ) from error
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -420,9 +419,6 @@ def _convert_numbers(array: Any, found: Any, target: _Target) -> Converted:
     types, kind = arrow.types, target.kind
     if types.is_boolean(found):
         array = array.cast(arrow.uint8())
-    if types.is_integer(kind) and not types.is_float16(found):  # of float16, Arrow casts -inf to the lowest integer
-        with suppress(arrow.ArrowInvalid):  # it checks the range, and that a float is whole
-            return array.cast(kind), {}
     valid = as_mask(array.is_valid())
     values = array.fill_null(0).to_numpy(zero_copy_only=False)
     dtype = np.dtype(kind.to_pandas_dtype())

@@ -152,10 +152,7 @@ def _open_kind(kind: str, files: Files, names: Sequence[str], options: AddOption
     if options.kind == kind and kind != "webdataset" and all(map(is_archive, names)):
         inside = extract(replace(files, skipped=_skip_others(files, names)), names)
         return _open(_without_common_folder(inside), options, is_extracted=True)
-    if kind != "hugging_face":  # whose card may name CSV files
-        options.require_csv(kind)
-    options.require_records(kind)
-    options.require_configs(kind)
+    options.require_kind(kind)
     given = files
     if len(names) < len(files.names):
         given = replace(files.only(names), skipped=_skip_others(files, names, kind=kind))

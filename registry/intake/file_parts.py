@@ -157,15 +157,14 @@ def require_same_columns(first: str, columns: Sequence[str], other: str, others:
 
 def read_ahead(read: Reader) -> Iterator[Rows]:
     """Yield the rows of ``read``, while a thread reads the next ones. The thread ends with the iterator."""
-    with closing(read()) as rows, closing(call_in_thread(_next_rows, repeat(rows), most=_MOST_AHEAD)) as blocks:
+    with (
+        closing(read()) as rows,
+        closing(call_in_thread(lambda _: next(rows, None), repeat(None), most=_MOST_AHEAD)) as blocks,
+    ):
         for _, block in blocks:
             if block is None:
                 return
             yield block
-
-
-def _next_rows(rows: Iterator[Rows]) -> Rows | None:
-    return next(rows, None)
 
 
 _MOST_AHEAD: Final = 3

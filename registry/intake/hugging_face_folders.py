@@ -30,11 +30,11 @@ import os
 import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from glob import escape
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import yaml
 from fsspec.utils import glob_translate
@@ -70,13 +70,10 @@ _DEFAULT_SPLIT: Final = "train"
 _MOST_SHOWN: Final = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CardConfig:
-    """A config of a dataset card.
+class CardConfig(NamedTuple):
+    """A config of a dataset card: its name, and the globs of each split, relative to the repository.
 
-    Attributes:
-        name: its name.
-        splits: the globs of each split, relative to the repository. ``*`` does not match ``/``; ``**`` does.
+    ``*`` does not match ``/``; ``**`` does.
     """
 
     name: str

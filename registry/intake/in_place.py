@@ -487,7 +487,7 @@ def _check_keys(store: Store, name: str, file_format: str, known: Sequence[str])
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Counted:
     """The result of reading a file. ``faults`` are the first records that do not match the features."""
 
@@ -511,12 +511,7 @@ class _Counter:
         if facts.num_records:
             _check_keys(self.store, name, self.file_format, (*self.features, *self.skipped))
         faults = list(self._faults(name, facts.num_records))
-        return _Counted(
-            num_records=facts.num_records,
-            num_payload_bytes=facts.num_payload_bytes,
-            num_faults=len(faults),
-            faults=tuple(faults[:_MOST_NAMED]),
-        )
+        return _Counted(facts.num_records, facts.num_payload_bytes, len(faults), tuple(faults[:_MOST_NAMED]))
 
     def _faults(self, name: str, num_records: int) -> Iterator[tuple[int, str]]:
         shard = open_shard(

@@ -333,27 +333,16 @@ def files_of(feature: Feature, array: Any, rows: Any, path: str = "") -> Iterato
 
 def other_files(feature: Feature, array: Any) -> Iterator[int]:
     """Yield the places of files that ``feature`` cannot decode, although their first bytes show no damage."""
-    arrow = import_pyarrow()
-    places = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
-    if isinstance(feature, Image):
-        starts = [arrow.compute.starts_with(array, pattern=signature) for signature in (PNG_SIGNATURE, JPEG_SIGNATURE)]
-        is_picture = arrow.compute.or_(*starts).fill_null(True).to_numpy(zero_copy_only=False)
-        if feature.dtype == np.uint8:  # a PNG of 16 bits would be reduced to 8
-            depths = arrow.compute.binary_slice(array, _DEPTH_PLACE, _DEPTH_PLACE + 1)
-            is_wide = arrow.compute.and_(starts[0], arrow.compute.equal(depths, b"\x10")).fill_null(False)
-            is_picture = is_picture & ~is_wide.to_numpy(zero_copy_only=False)
-        places = np.flatnonzero(~is_picture)
-    for place in places.tolist():
-        data = array[place].as_py()
-        if (
-            data
-            and format_of(data[:64]) not in _NO_MEDIA
-            and (isinstance(feature, Image) or not _is_decodable(feature, data))
-        ):
+    for place, data in enumerate(array.to_pylist()):
+        if data and format_of(data[:64]) not in _NO_MEDIA and not _is_decodable(feature, data):
             yield place
 
 
 def _is_decodable(feature: Feature, data: bytes) -> bool:
+    if isinstance(feature, Image):
+        is_wide = data.startswith(PNG_SIGNATURE) and data[_DEPTH_PLACE : _DEPTH_PLACE + 1] == b"\x10"
+        is_reduced = is_wide and feature.dtype == np.uint8
+        return data.startswith((PNG_SIGNATURE, JPEG_SIGNATURE)) and not is_reduced
     try:
         rate = read_sample_rate(data)
     except (SoundError, MissingExtraError):

@@ -182,15 +182,6 @@ class AddOptions(Description):
             )
         return renamed.get(config or "", config)
 
-    def require_configs(self, kind: str) -> None:
-        """Refuse the name of a config if a source has no configs. Raises UsageError."""
-        if self.rename_configs and kind != "hugging_face":
-            raise UsageError(
-                f"a source of the kind {kind} has no configs to rename",
-                hint="Leave it out.",
-                details={"kind": kind},
-            )
-
     def for_source(self) -> AddOptions:
         """Return these options with the original names of columns in the source, which readers use."""
         names = {new: old for old, new in (self.rename_columns or {}).items()}
@@ -258,13 +249,21 @@ class AddOptions(Description):
                 details={"arguments": given},
             )
 
-    def require_records(self, kind: str) -> None:
-        """Refuse ``records`` if a source of this kind contains only one set of records. Raises UsageError."""
+    def require_kind(self, kind: str) -> None:
+        """Refuse options that have no effect on a source of this kind. Raises UsageError."""
+        if kind != "hugging_face":  # whose card may name CSV files
+            self.require_csv(kind)
         if self.records is not None and kind not in ("json", "croissant", "hugging_face"):
             raise UsageError(
                 f"{spell('records', self.records)}: a source of the kind {kind} contains only one set of records",
                 hint="Leave it out.",
                 details={"kind": kind, "records": self.records[:200]},
+            )
+        if self.rename_configs and kind != "hugging_face":
+            raise UsageError(
+                f"a source of the kind {kind} has no configs to rename",
+                hint="Leave it out.",
+                details={"kind": kind},
             )
 
     def require_csv(self, kind: str) -> None:
