@@ -33,8 +33,6 @@ from registry.intake.schema import AS_BEFORE, Schema, describe_type, keep_types
 from registry.intake.source import Rows
 from registry.intake.text_types import TextTypes
 from registry.intake.value_types import (
-    MAX_FIELDS,
-    TooManyFieldsError,
     TypeConflictError,
     United,
     ValueTypes,
@@ -152,8 +150,8 @@ class Inference:
             return
         try:
             column.types.update(array, place_of)
-        except TooManyFieldsError as error:
-            raise _too_many_fields(name) from error
+        except TypeConflictError as conflict:
+            raise _cannot_store(name, f"column {quote(name)}: {conflict.problem}") from conflict
         if wish is None and plain_type(array.type) == import_pyarrow().string():
             column.texts.update(array.cast(import_pyarrow().string()), place_of, is_text=self._is_text)
 
@@ -202,11 +200,7 @@ class Inference:
         try:
             return self._infer(plain, column, column.types.unite(name, self._num_rows, nullable=self._nullable))
         except TypeConflictError as conflict:
-            raise SourceError(
-                f"column {quote(conflict.path)}: {conflict.problem}",
-                hint=f"To store it as text: {_option(name, 'Text')}. To leave it out: {_option(name, 'skip')}",
-                details={"column": name},
-            ) from conflict
+            raise _cannot_store(name, f"column {quote(conflict.path)}: {conflict.problem}") from conflict
 
     def _infer(self, plain: ColumnSchema, column: _Column, united: United) -> ColumnSchema:
         arrow = import_pyarrow()
@@ -232,11 +226,8 @@ class Inference:
         try:
             feature = features_of_schema(arrow.schema([(name, kind)]), optional=united.nulls)[name]
         except (FeatureError, PreparedFormatError) as error:
-            raise SourceError(
-                f"{show_place(column.order[0])}: column {quote(name)}: {error.message}",
-                hint=f"To store it as text: {_option(name, 'Text')}. To leave it out: {_option(name, 'skip')}",
-                details={"column": name},
-            ) from error
+            place = show_place(column.order[0])
+            raise _cannot_store(name, f"{place}: column {quote(name)}: {error.message}") from error
         reason = "; ".join(filter(None, reasons)) or "as in the source"
         return replace(plain, feature=feature, arrow_type=kind, reason=reason, decimals=tuple(united.decimals))
 
@@ -424,9 +415,10 @@ def _option(name: str, word: str) -> str:
     return spell("features", {name: word})
 
 
-def _too_many_fields(name: str) -> SourceError:
+def _cannot_store(name: str, problem: str) -> SourceError:
+    """Make the error for a column whose values have no type in common, or one that cannot be stored."""
     return SourceError(
-        f"column {quote(name)}: its structs have more than {MAX_FIELDS:,} different fields",
+        problem,
         hint=f"To store it as text: {_option(name, 'Text')}. To leave it out: {_option(name, 'skip')}",
         details={"column": name},
     )

@@ -24,7 +24,6 @@ import numpy as np
 from registry.errors import SourceError, spell, suggest
 from registry.intake.file_parts import Reader, make_parts
 from registry.intake.json_rows import (
-    BadValueError,
     JsonRows,
     ListElements,
     find_keys,
@@ -36,7 +35,7 @@ from registry.intake.json_rows import (
 from registry.intake.kinds import KINDS
 from registry.intake.options import AddOptions
 from registry.intake.python_values import ValueConverter, columns_of, convert_block
-from registry.intake.source import MAX_ROWS, BadRow, Files, Rows, Source
+from registry.intake.source import MAX_ROWS, BadFileError, BadRow, Files, Rows, Source
 from registry.intake.text_files import (
     BLOCK_BYTES,
     MAX_ROW_BYTES,
@@ -352,7 +351,7 @@ class _JsonParser:
             text = rows.data[int(rows.starts[place]) : int(rows.stops[place])].decode()
             try:
                 row = parse_object(text)
-            except BadValueError as error:
+            except BadFileError as error:
                 bad.append(self._bad_row(rows, place, text, error, line))
                 continue
             if self._texts and any(not isinstance(row.get(name), str | None) for name in self._texts):
@@ -371,9 +370,9 @@ class _JsonParser:
                 self._learn(result.table.schema, result.lines[-1])
             yield result
 
-    def _bad_row(self, rows: JsonRows, place: int, text: str, error: BadValueError, line: int) -> BadRow:
+    def _bad_row(self, rows: JsonRows, place: int, text: str, error: BadFileError, line: int) -> BadRow:
         line += int(rows.lines[place])
-        reason = error.reason
+        reason = str(error)
         if error.place is not None:
             before = text[: error.place]
             line += before.count("\n")

@@ -19,29 +19,21 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.intake.python_values import MAX_DEPTH
+from registry.intake.source import BadFileError
 from registry.intake.values import is_unicode
 
 Places = npt.NDArray[np.int64]
-
-
-class BadValueError(Exception):
-    """A row that cannot be parsed: the reason, and the place in the text of a syntax error."""
-
-    def __init__(self, reason: str, *, place: int | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.place = place
 
 
 def parse_object(text: str) -> dict[str, Any]:
     """Parse the JSON object of one row.
 
     Raises:
-        BadValueError: the text is not JSON or not an object, a key occurs twice, or a number is NaN or infinite.
+        BadFileError: the text is not JSON or not an object, a key occurs twice, or a number is NaN or infinite.
     """
     value = parse_value(text)
     if not isinstance(value, dict):
-        raise BadValueError(f"expected an object, found {_word(value)}")
+        raise BadFileError(f"expected an object, found {_word(value)}")
     return value
 
 
@@ -50,11 +42,11 @@ def parse_value(text: str) -> Any:
     try:
         value: Any = _DECODER.decode(text)
     except json.JSONDecodeError as error:
-        raise BadValueError(f"is not JSON: {error.msg}", place=error.pos) from error
+        raise BadFileError(f"is not JSON: {error.msg}", place=error.pos) from error
     except RecursionError as error:
-        raise BadValueError(f"more than {MAX_DEPTH} levels of objects and lists in one value") from error
+        raise BadFileError(f"more than {MAX_DEPTH} levels of objects and lists in one value") from error
     except ValueError as error:  # the text has an integer of thousands of digits
-        raise BadValueError("contains an integer that does not fit in 64 bits") from error
+        raise BadFileError("contains an integer that does not fit in 64 bits") from error
     return value
 
 
@@ -75,21 +67,21 @@ def _pair(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise BadValueError(f"the key {key!r:.80} occurs twice in an object")
+                raise BadFileError(f"the key {key!r:.80} occurs twice in an object")
             seen.add(key)
     if odd := next((key for key in result if not key.isascii() and not is_unicode(key)), None):
-        raise BadValueError(f"the key {odd!a:.60} is not valid Unicode")
+        raise BadFileError(f"the key {odd!a:.60} is not valid Unicode")
     return result
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    raise BadValueError(f"{text} is not a number in JSON; write null, or a text")
+    raise BadFileError(f"{text} is not a number in JSON; write null, or a text")
 
 
 def _parse_float(text: str) -> float:
     value = float(text)
     if value - value != 0:
-        raise BadValueError("a number is too large for a float of 64 bits")
+        raise BadFileError("a number is too large for a float of 64 bits")
     return value
 
 

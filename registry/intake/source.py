@@ -50,7 +50,14 @@ class BadRow:
 
 
 class BadFileError(Exception):
-    """The content of a file cannot be used. The text of the error becomes the reason of a ``BadRow``."""
+    """The content of a file or of a row cannot be used. The text of the error becomes the reason of a ``BadRow``.
+
+    ``place`` is the place of a syntax error in the text.
+    """
+
+    def __init__(self, reason: str, *, place: int | None = None) -> None:
+        super().__init__(reason)
+        self.place = place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

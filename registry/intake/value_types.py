@@ -28,16 +28,12 @@ _PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 class TypeConflictError(Exception):
-    """No type can represent all values of a column. ``path`` is the path of the nested values."""
+    """No type can represent all values of a column. ``path`` is the path of nested values, or empty for the column."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(problem)
         self.path = path
         self.problem = problem
-
-
-class TooManyFieldsError(Exception):
-    """The structs of a column have more than ``MAX_FIELDS`` fields."""
 
 
 @dataclass(slots=True)
@@ -134,7 +130,7 @@ class ValueTypes:
             inner.update(values, place_of)
             self.fields[child.name] = (min(order, (start, index)), inner)
         if len(self.fields) > MAX_FIELDS:
-            raise TooManyFieldsError
+            raise TypeConflictError("", f"its structs have more than {MAX_FIELDS:,} different fields")
 
     def _update_list(self, array: Any, place_of: Callable[[int], Place]) -> None:
         arrow = import_pyarrow()

@@ -27,7 +27,7 @@ from registry.intake.archives import ZIP_SIGNATURES, archive_errors, open_tar, t
 from registry.intake.file_parts import MAX_FILE_BYTES, account_for_source, decode_text, refuse_folder_columns
 from registry.intake.inference import MAX_CLASSES
 from registry.intake.json_files import MAX_COLUMNS
-from registry.intake.json_rows import BadValueError, parse_value
+from registry.intake.json_rows import parse_value
 from registry.intake.listing import why_skipped
 from registry.intake.media_bytes import IMAGES, CheckMedia, extension_of, is_picture
 from registry.intake.options import AddOptions
@@ -354,11 +354,8 @@ class _Block:
                 else:
                     row[column] = _convert(column, data, is_text=column in self._part.texts)
             except BadFileError as error:
-                self.refuse(number, column, str(error))
-                return
-            except BadValueError as error:
                 place = "" if error.place is None else f" at character {error.place + 1}"
-                self.refuse(number, column, f"{error.reason}{place}")
+                self.refuse(number, column, f"{error}{place}")
                 return
         path = key if self._part.has_unique_keys else f"{self._part.name}/{key}"
         self._rows.append(row | spread | ({PATH: path} if self._part.has_path else {}))
@@ -374,7 +371,7 @@ class _Block:
             while name in self._part.columns or (name == PATH and self._part.has_path):  # a file also has this name
                 name = f"{column}.{name}"
             if name in row:
-                raise BadValueError(f"the column {name!r:.80} occurs twice in the sample")
+                raise BadFileError(f"the column {name!r:.80} occurs twice in the sample")
             row[name] = inner
         self._seen |= dict.fromkeys(row)
         if len(self._seen) > MAX_COLUMNS:
