@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet as pq
 from support.prepared_samples import prepare
 
 import registry
 from registry.cli.main import run
-from registry.features import FeaturesDict
+from registry.features import ClassLabel, FeaturesDict, Scalar, Text
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,53 @@ def greetings(cli: Callable[..., Ran]) -> Callable[..., Ran]:
     with registry.connect() as catalog:
         for config in ("de", "en"):
             catalog.build(Greetings(config=config))
+    return cli
+
+
+@pytest.fixture
+def parquet(cli: Callable[..., Ran], workspace: Path) -> Callable[..., Ran]:
+    """An empty catalog beside ``animals``, four examples in two Parquet files, and two of a test split."""
+    (workspace / "animals").mkdir()
+    table = pa.table({"name": ["cat", "dog", "eel", "fox"], "legs": [4, 4, 0, 4]})
+    for index in range(2):
+        pq.write_table(table.slice(2 * index, 2), workspace / f"animals/train-{index:05}-of-00002.parquet")
+    pq.write_table(table.slice(2), workspace / "animals/test.parquet")
+    return cli
+
+
+class FewWords(registry.DatasetBuilder):
+    """Ten words for training and three for the test."""
+
+    name = "words"
+    VERSION = "1.0.0"
+
+    def features(self) -> FeaturesDict:
+        kind = ClassLabel(names=["noun", "verb"])
+        return FeaturesDict({"kind": kind, "length": Scalar("int64", optional=True), "word": Text()})
+
+    def splits(self) -> Any:
+        def words(count: int) -> Any:
+            return [(n, {"kind": n % 2, "length": n or None, "word": f"w{n}"}) for n in range(count)]
+
+        return {"train": words(10), "test": words(3)}
+
+
+@pytest.fixture(scope="session")
+def published_words(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the catalog and the data of the words."""
+    folder = tmp_path_factory.mktemp("words")
+    with registry.connect(folder / "catalog.db") as catalog:
+        catalog.build(FewWords(), processes=1)
+    return folder
+
+
+@pytest.fixture
+def words(
+    cli: Callable[..., Ran], workspace: Path, published_words: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Ran]:
+    """Commands in a folder in which the words are published."""
+    monkeypatch.chdir(workspace)
+    shutil.copytree(published_words, workspace, dirs_exist_ok=True)
     return cli
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,44 +14,9 @@ import pytest
 
 import registry
 from registry.cli import output
-from registry.features import ClassLabel, FeaturesDict, Scalar, Text
 from registry.reading.frameworks.table_columns import TableColumns
 
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
-
-
-class Words(registry.DatasetBuilder):
-    """Ten words for training and three for the test."""
-
-    VERSION = "1.0.0"
-
-    def features(self) -> FeaturesDict:
-        kind = ClassLabel(names=["noun", "verb"])
-        return FeaturesDict({"kind": kind, "length": Scalar("int64", optional=True), "word": Text()})
-
-    def splits(self) -> Any:
-        def words(count: int) -> Any:
-            return [(n, {"kind": n % 2, "length": n or None, "word": f"w{n}"}) for n in range(count)]
-
-        return {"train": words(10), "test": words(3)}
-
-
-@pytest.fixture(scope="module")
-def published_words(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the catalog and the data of the words."""
-    folder = tmp_path_factory.mktemp("words")
-    with registry.connect(folder / "catalog.db") as catalog:
-        catalog.build(Words(), processes=1)
-    return folder
-
-
-@pytest.fixture
-def words(cli: Cli, workspace: Path, published_words: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    """Commands in an empty folder, with the words published."""
-    shutil.copytree(published_words, workspace, dirs_exist_ok=True)
-    (workspace / "here").mkdir()
-    monkeypatch.chdir(workspace / "here")
-    return cli
 
 
 def stored_words(split: str) -> list[dict[str, Any]]:
@@ -68,64 +31,6 @@ def stored_words(split: str) -> list[dict[str, Any]]:
             }
             for example in read
         ]
-
-
-def test_an_expression_is_written_to_one_file(words: Cli) -> None:
-    ran = words("export", "jsonl", "words", "some.jsonl", "--split", "train[:4]+test")
-    assert (ran.code, ran.out, ran.err) == (
-        0,
-        "wrote some.jsonl: 7 records of train[:4]+test, 314 B\n",
-        "",
-    )
-    lines = Path("some.jsonl").read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line) for line in lines] == stored_words("train[:4]+test")
-
-
-def test_without_an_expression_each_split_gets_a_file(words: Cli) -> None:
-    ran = words("export", "csv", "words", "out", "--format", "json").json()
-    assert ran["schema"] == "registry.export.csv/1"
-    folder = Path("out").absolute()
-    sizes = [path.stat().st_size for path in (folder / "train.csv", folder / "test.csv")]
-    assert ran["data"] == {
-        "dataset": "words",
-        "version": "1.0.0",
-        "num_records": 13,
-        "num_bytes": sum(sizes),
-        "dry_run": False,
-        "files": [
-            {"path": f"{folder}/train.csv", "split": "train", "num_records": 10, "num_bytes": sizes[0]},
-            {"path": f"{folder}/test.csv", "split": "test", "num_records": 3, "num_bytes": sizes[1]},
-        ],
-    }
-    expected = [
-        f'"{row["kind"]}",{"" if row["length"] is None else row["length"]},"{row["word"]}"'
-        for row in stored_words("test")
-    ]
-    assert (folder / "test.csv").read_text().splitlines() == ['"kind","length","word"', *expected]
-
-
-def test_a_file_for_several_splits_needs_an_expression(words: Cli) -> None:
-    ran = words("export", "parquet", "words", "words.parquet")
-    assert (ran.code, ran.err) == (
-        2,
-        "error: words.parquet is one file, and words:1.0.0 has the splits train, test\n"
-        "hint: Name its records, e.g. --split train, or name a folder, which gets a file for each split.\n",
-    )
-    assert words("export", "parquet", "words", "words.parquet", "--split", "train").code == 0
-    assert pyarrow.parquet.read_table("words.parquet").column_names == ["kind", "length", "word"]
-
-
-def test_stdout_gets_the_records_and_nothing_else(words: Cli) -> None:
-    ran = words("export", "jsonl", "words", "-", "--split", "test")
-    assert (ran.code, ran.err) == (0, "")
-    assert [json.loads(line) for line in ran.out.splitlines()] == stored_words("test")
-    refused = words("export", "jsonl", "words", "-", "--split", "test", "--format", "json")
-    assert (refused.code, refused.out) == (2, "")
-    assert refused.error()["message"] == "records and the JSON of --format json cannot both go to stdout"
-    assert words("export", "jsonl", "words", "-").err == (
-        "error: the destination is one file, and words:1.0.0 has the splits train, test\n"
-        "hint: Name its records, e.g. --split train, or name a folder, which gets a file for each split.\n"
-    )
 
 
 def test_a_file_is_replaced_only_on_request_and_never_left_half_written(
@@ -156,54 +61,6 @@ def test_a_file_is_replaced_only_on_request_and_never_left_half_written(
     assert table["word"].to_pylist() == [row["word"] for row in stored_words("test")]
     assert table["length"].to_pylist() == [row["length"] for row in stored_words("test")]
     assert sorted(path.name for path in Path("out").iterdir()) == ["test.arrow", "train.arrow"]
-
-
-def test_a_dry_run_writes_nothing(words: Cli) -> None:
-    ran = words("export", "csv", "words", "out", "--dry-run")
-    assert ran.out == ("would write out/train.csv: 10 records of train\nwould write out/test.csv: 3 records of test\n")
-    assert not Path("out").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        (
-            ("csv", "words", ".", "--split", "train"),
-            "error: . is a folder, and one split expression is written to one file\nhint: Name a file: ./train.csv\n",
-        ),
-        (
-            ("parquet", "words", "x.parquet.gz", "--split", "train"),
-            "error: x.parquet.gz: parquet files are not compressed as a whole\nhint: Name a file .parquet.\n",
-        ),
-        (
-            ("csv", "words", "x.csv", "--split", "train", "--columns", "wrod"),
-            "error: no feature 'wrod'\nhint: Did you mean 'word'? There are: kind, length, word.\n",
-        ),
-        (
-            ("csv", "words", "-o", "x y.csv"),
-            "error: the output file is an argument, not an option\nhint: Write: registry export csv REF 'x y.csv'\n",
-        ),
-    ],
-)
-def test_a_wrong_call_is_explained(words: Cli, arguments: tuple[str, ...], error: str) -> None:
-    ran = words("export", *arguments)
-    assert (ran.code, ran.out, ran.err) == (2, "", error)
-    assert list(Path().iterdir()) == []
-
-
-def test_what_was_added_comes_out_with_its_columns_in_their_order(words: Cli) -> None:
-    text = '"when","name","n"\n"2024-02-29","x",\n"2024-03-01","",7\n'
-    Path("given.csv").write_text(text)
-    assert words("add", "given.csv", "--as", "given").code == 0
-    assert words("export", "csv", "given", "out.csv").code == 0
-    head, *rows = Path("out.csv").read_text().splitlines()
-    assert (head, sorted(rows)) == ('"when","name","n"', sorted(text.splitlines()[1:]))
-
-
-def test_a_destination_may_be_a_url(words: Cli) -> None:
-    place = Path("far").absolute().as_uri()
-    assert words("export", "jsonl", "words", f"{place}/x.jsonl", "--split", "test").code == 0
-    assert len(Path("far/x.jsonl").read_text().splitlines()) == 3
 
 
 def test_python_takes_a_binary_file_and_checks_what_it_is_given(words: Cli) -> None:
@@ -251,21 +108,3 @@ def test_a_reader_that_has_seen_enough_ends_the_export(words: Cli, monkeypatch: 
         monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(Closed(), write_through=True))
         ran = words("export", kind, "words", "-", "--split", "train")
         assert (ran.code, ran.err, seen[-1]) == (0, "", "given up")
-
-
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "arrow"])
-def test_a_condition_chooses_the_records(words: Cli, kind: str) -> None:
-    ran = words("export", kind, "words", "out", "--where", "kind == 'verb' and length > 2", "--format", "json")
-    files = json.loads(ran.out)["data"]["files"]
-    assert [(file["split"], file["num_records"]) for file in files] == [("train", 4), ("test", 0)]
-    if kind == "jsonl":
-        rows = [json.loads(line) for line in Path("out/train.jsonl").read_text(encoding="utf-8").splitlines()]
-        assert rows == [row for row in stored_words("train") if row["kind"] == "verb" and (row["length"] or 0) > 2]
-    dry = words("export", kind, "words", "other", "--split", "train", "--where", "length is None", "--dry-run")
-    assert dry.out == "would write other: 1 record of train\n"
-
-
-def test_samples_are_chosen_by_a_condition(words: Cli) -> None:
-    ran = words("export", "webdataset", "words", "tars", "--split", "train", "--where", "length in (3, 4)")
-    assert ran.code == 0
-    assert ": 2 records of train, " in ran.out
