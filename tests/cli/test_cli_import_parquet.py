@@ -11,7 +11,6 @@ import pyarrow as pa
 from pyarrow import parquet as pq
 
 Cli = Callable[..., Any]
-GOLDEN = Path(__file__).parent / "golden" / "cli_import_parquet"
 
 
 def test_a_null_is_null(cli: Cli, workspace: Path) -> None:
