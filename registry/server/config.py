@@ -44,6 +44,8 @@ class ServiceConfig:
         data_dir: path or URL of the data directory, which the service records at startup if the catalog records none.
             None means the one that the catalog records.
         public_url: the URL of the service for clients, if it is behind a proxy.
+        allowed_hosts: names or addresses, without ports, that the header ``Host`` may have besides that of
+            ``public_url``. Empty allows every host.
         host, port: the address to listen on; port 0 chooses a free port.
         workers: the number of worker processes.
         anonymous_reads: whether clients without a token may read every dataset.
@@ -75,6 +77,7 @@ class ServiceConfig:
     catalog: str | None = None
     data_dir: str | None = None
     public_url: str | None = None
+    allowed_hosts: tuple[str, ...] = ()
     host: str = "127.0.0.1"
     port: int = _number(8080, 0, 65535)
     workers: int = _number(1, 1, 256)
@@ -202,6 +205,9 @@ def _check(name: str, value: Any, place: str) -> None:
     elif name == "trusted_proxies":
         expected = "addresses or networks, e.g. 10.0.0.1 or 10.0.0.0/8"
         is_valid = isinstance(value, tuple) and all(map(_is_network, value))
+    elif name == "allowed_hosts":
+        expected = "names or addresses without ports, e.g. catalog.example.org"
+        is_valid = isinstance(value, tuple) and all(map(_is_host, value))
     elif name == "clients":
         wrong = [key for key in value or () if not is_client_setting(key, value[key])] if _is_map(value) else ()
         known = wrong[0] if wrong and wrong[0] in CLIENT_SETTINGS else ""
@@ -254,6 +260,22 @@ def _is_network(text: object) -> bool:
     except ValueError:
         return False
     return isinstance(text, str)
+
+
+def _is_host(value: object) -> bool:
+    return isinstance(value, str) and host_of(f"[{value}]" if ":" in value else value) == value.lower() != ""
+
+
+def host_of(netloc: str) -> str | None:
+    """The name or the address in the header ``Host``, in lower case; None if it is malformed.
+
+    >>> host_of("Catalog.example:8080"), host_of("[::1]:80"), host_of("a@b"), host_of("[")
+    ('catalog.example', '::1', None, None)
+    """
+    try:
+        return None if "@" in netloc else urlsplit(f"//{netloc}").hostname
+    except ValueError:
+        return None
 
 
 def _is_secret(value: object) -> bool:

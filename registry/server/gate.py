@@ -30,6 +30,7 @@ from functools import partial
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from registry.catalog.service.calls import CALLS
 from registry.catalog.service.problems import CONTENT_TYPE, UNAVAILABLE, dump_error, status_of
@@ -37,7 +38,7 @@ from registry.catalog.service_index import DATA_PATH
 from registry.errors import CatalogUnavailableError, KeyRunningError, RegistryError, UsageError
 from registry.masking import mask
 from registry.model import AccessToken
-from registry.server.config import ServiceConfig
+from registry.server.config import ServiceConfig, host_of
 from registry.server.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -87,6 +88,9 @@ _DRAINED: Final = 2**20
 _DRAIN_SECONDS: Final = 2
 _ONCE: Final = (b"authorization", b"content-encoding", b"idempotency-key")
 _UNLIMITED: Final = frozenset({"/health", "/metrics"})
+_BY_ADDRESS: Final = _UNLIMITED | {"/ready"}
+"""Programs on the network of the service request these by its address."""
+
 _NOT_AUTHENTICATED, _FORBIDDEN, _TOO_MANY = 401, 403, 429
 
 _logger = logging.getLogger(__name__)
@@ -250,6 +254,8 @@ class Gate:
             )
         )
         self._valid: dict[bytes, None] = {}
+        hosts = {host.lower() for host in config.allowed_hosts}
+        self._hosts = hosts and hosts | {urlsplit(config.public_url or "").hostname or ""}
         self._buffered = 0
         # A quarter for those without a token, so that they block nobody else.
         self._strangers = Seats(config.in_flight // 4, "the service is busy with other requests without a token")
@@ -404,6 +410,8 @@ class Gate:
         try:
             if self.metrics.in_flight > self._config.in_flight and scope["path"] not in _UNLIMITED:
                 raise _busy("the service is busy")
+            if self._hosts and host_of(headers.get("host", "")) not in self._hosts and scope["path"] not in _BY_ADDRESS:
+                raise _unusable(421, "the service is not at this host: see its setting allowed_hosts")
             if {"content-length", "transfer-encoding"} <= headers.keys():  # a proxy may see another end of the body
                 sender.exchange.headers["Connection"] = "close"
                 raise _unusable(400, "a request must not have both a Content-Length and chunks")

@@ -280,6 +280,35 @@ def test_addresses_in_headers_of_others_are_not_believed(serve: Callable[..., Li
     assert (answer.status, "strict-transport-security" in answer.headers) == (429, False)
 
 
+def test_requests_by_another_host_are_refused_if_hosts_are_set(serve: Callable[..., LimitedServer]) -> None:
+    server = serve(
+        allowed_hosts=("Catalog.internal", "::1"), public_url="https://catalog.example/", anonymous_reads=True
+    )
+
+    def status(host: str, path: str = "/") -> int:
+        with server.connect() as connection:
+            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            return read_answer(connection).status
+
+    for host in ("catalog.internal", "CATALOG.internal:8080", "catalog.example", "[::1]:80"):
+        assert status(host) == 200
+    for host in ("evil.example", "catalog.internal.evil.example", "127.0.0.1", "evil@catalog.internal", "["):
+        assert [status(host), status(host, "/api/v1/datasets"), status(host, "/site.json")] == [421] * 3
+        assert [status(host, path) for path in ("/health", "/ready")] == [200, 200]
+    assert problem(server.ask("Authorization: "))[0] == 421
+
+
+def test_no_redirect_and_no_cookie_names_the_host_of_a_request(serve: Callable[..., LimitedServer]) -> None:
+    server = serve(anonymous_reads=True)
+    publish(server.catalog, "digits:1.0.0")
+    for path in ("/digits", "/digits/1.0.0", "/log", "/sign-in/", "/log?after=1", "//evil.example/digits"):
+        with server.connect() as connection:
+            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: evil.example\r\n\r\n".encode())
+            answer = read_answer(connection)
+        assert not answer.headers.get("location", "./").startswith(("http", "/")), path
+        assert "evil" not in f"{answer.headers.get('location')} {answer.headers.get('set-cookie')}".replace(path, "")
+
+
 def test_refused_calls_of_known_tokens_are_noted_and_a_flood_is_cut(serve: Callable[..., LimitedServer]) -> None:
     server = serve(failed_logins_per_minute=0)
     reader = make_token(server.catalog, "bob", Role.READER)

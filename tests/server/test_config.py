@@ -81,6 +81,8 @@ def test_a_text_that_looks_like_a_number_needs_quotes(file: Path) -> None:
         ("data_dir: 5", "data_dir is 5: expected a text"),
         ('trusted_proxies: ["10.0.0.1/8"]', "trusted_proxies is ('10.0.0.1/8',): expected addresses or networks, e.g."),
         ("trusted_proxies: host", "trusted_proxies is ('host',): expected addresses or networks, e.g."),
+        ('allowed_hosts: ["a:80"]', "allowed_hosts is ('a:80',): expected names or addresses without ports, e.g."),
+        ('allowed_hosts: ["http://a/"]', "allowed_hosts is ('http://a/',): expected names or addresses without ports"),
         ('public_url: "data.example.org"', "public_url is 'data.example.org': expected https://host/ or http://host/"),
         (
             'public_url: "https://a:b@host/"',
