@@ -62,7 +62,7 @@ from registry.server.webhooks import Deliverer
 if TYPE_CHECKING:
     from registry.catalog.sql_catalog import SqlCatalog
 
-_RELEASED: Final = frozenset({401, 403, 503})
+_RELEASED: Final = frozenset({401, 403, *range(500, 600)})
 """Statuses of a call that may succeed when it is repeated, so that its key is free again."""
 
 _MOST_QUESTION: Final = 2**24

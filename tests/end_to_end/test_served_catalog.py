@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
+import urllib3
 from support import warm_python
 from support.services import CuttingProxy, TestServer, cutting_proxy, make_token
 
@@ -396,3 +397,30 @@ def test_a_brief_question_has_shorter_limits_and_never_longer_ones() -> None:
     assert usual.brief() == Limits(connect_seconds=1, read_seconds=5, retry_seconds=5, tries=2)
     short = Limits(connect_seconds=0.5, read_seconds=2, retry_seconds=3, tries=1)
     assert short.brief() == short
+
+
+def failed(status: int) -> Exception:
+    return ZeroDivisionError() if status == 500 else UsageError("not now", details={"http_status": status})
+
+
+@pytest.mark.parametrize("status", [401, 403, 500, 502, 503, 507, 400, 404, 409, 422])
+def test_the_key_of_a_call_that_may_succeed_later_is_released(
+    status: int, behind: SqlCatalog, server: TestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behind.experiments.add("doubled", "twice", default=True, actor="ann")
+    key = {"Authorization": f"Bearer {make_token(behind, 'ann')}", "Idempotency-Key": f"key {status}"}
+    retire, failures = type(behind.experiments).retire, [failed(status)]
+
+    def fail_once(*args: Any, **kwargs: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return retire(*args, **kwargs)
+
+    monkeypatch.setattr(type(behind.experiments), "retire", fail_once)
+    url, body = f"{server.url}api/v1/experiments.retire", b'{"name": "doubled"}'
+    answers = [urllib3.request("POST", url, body=body, headers=key, retries=False) for _ in range(3)]
+    is_released = status in (401, 403) or status >= 500
+    assert [answer.status for answer in answers] == [status, *([200] * 2 if is_released else [status] * 2)]
+    replayed = [answer.headers.get("Idempotency-Replayed") for answer in answers]
+    assert replayed == [None, None if is_released else "true", "true"]
+    assert answers[0].headers["Content-Type"] == "application/problem+json"
