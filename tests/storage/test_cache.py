@@ -34,7 +34,7 @@ from support.cache_samples import (
 )
 
 from registry.errors import StorageError, UsageError
-from registry.storage.cache import BLOCK_BYTES, CachedBlocks, CachedFile, FileCache, parse_bytes, room
+from registry.storage.cache import BLOCK_BYTES, CachedBlocks, CachedFile, FileCache, folder, parse_bytes
 from registry.storage.faults import Range
 
 ALL = list(range(7))
@@ -215,8 +215,8 @@ def test_a_block_that_is_about_to_be_deleted_is_fetched(cache: FileCache) -> Non
 
 
 def test_a_large_cache_frees_more_than_it_needs_at_a_time(cache: FileCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "_SMALL_BYTES", 0)
-    monkeypatch.setattr(room, "_SPARE_PART", 2)
+    monkeypatch.setattr(folder, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(folder, "_SPARE_PART", 2)
     limited = small(cache, 4)
     for number in range(4):
         read_block(limited, number)
@@ -490,10 +490,10 @@ def test_a_folder_that_is_deleted_meanwhile_costs_only_speed(cache: FileCache) -
 def test_a_process_that_stops_while_it_has_the_lock_delays_the_others_once(
     cache: FileCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "_LOCK_SECONDS", 0.02)
+    monkeypatch.setattr(folder, "_LOCK_SECONDS", 0.02)
     waits: list[int] = []
-    wait = room._wait_for_lock
-    monkeypatch.setattr(room, "_wait_for_lock", lambda descriptor: (waits.append(descriptor), wait(descriptor)))
+    wait = folder._wait_for_lock
+    monkeypatch.setattr(folder, "_wait_for_lock", lambda descriptor: (waits.append(descriptor), wait(descriptor)))
     cache.folder.mkdir()
     with (cache.folder / "size").open("wb") as stopped:
         fcntl.flock(stopped, fcntl.LOCK_EX)
