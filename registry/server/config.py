@@ -44,7 +44,7 @@ class ServiceConfig:
         data_dir: path or URL of the data directory, which the service records at startup if the catalog records none.
             None means the one that the catalog records.
         public_url: the URL of the service for clients, if it is behind a proxy.
-        allowed_hosts: names or addresses, without ports, that the header ``Host`` may have besides that of
+        allowed_hosts: names or addresses, without ports, that the header ``Host`` may have besides ``host`` and that of
             ``public_url``. Empty allows every host.
         host, port: the address to listen on; port 0 chooses a free port.
         workers: the number of worker processes.

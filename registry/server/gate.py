@@ -255,7 +255,7 @@ class Gate:
         )
         self._valid: dict[bytes, None] = {}
         hosts = {host.lower() for host in config.allowed_hosts}
-        self._hosts = hosts and hosts | {urlsplit(config.public_url or "").hostname or ""}
+        self._hosts = hosts and hosts | {config.host, urlsplit(config.public_url or "").hostname or ""}
         self._buffered = 0
         # A quarter for those without a token, so that they block nobody else.
         self._strangers = Seats(config.in_flight // 4, "the service is busy with other requests without a token")

@@ -290,12 +290,12 @@ def test_requests_by_another_host_are_refused_if_hosts_are_set(serve: Callable[.
             connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
             return read_answer(connection).status
 
-    for host in ("catalog.internal", "CATALOG.internal:8080", "catalog.example", "[::1]:80"):
+    for host in ("catalog.internal", "CATALOG.internal:8080", "catalog.example", "[::1]:80", "127.0.0.1:80"):
         assert status(host) == 200
-    for host in ("evil.example", "catalog.internal.evil.example", "127.0.0.1", "evil@catalog.internal", "["):
+    for host in ("evil.example", "catalog.internal.evil.example", "127.0.0.2", "evil@catalog.internal", "["):
         assert [status(host), status(host, "/api/v1/datasets"), status(host, "/site.json")] == [421] * 3
         assert [status(host, path) for path in ("/health", "/ready")] == [200, 200]
-    assert problem(server.ask("Authorization: "))[0] == 421
+    assert problem(server.ask("Authorization: "))[0] == 421  # by the host "test"
 
 
 def test_no_redirect_and_no_cookie_names_the_host_of_a_request(serve: Callable[..., LimitedServer]) -> None:
