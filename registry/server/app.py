@@ -62,12 +62,14 @@ class Entry:
         visit: the catalog and the visitor, without an address.
         hosts: the hosts whose pages may send forms.
         headers: headers of the answer, which replace the default ones.
+        note: called with the error that a page shows.
     """
 
     path: str
     visit: Visit
     hosts: Collection[str]
     headers: Mapping[str, str] = field(default_factory=dict)
+    note: Callable[[RegistryError], None] = lambda _: None
 
 
 def make_app(catalog: Catalog, *, secret: str, hosts: Collection[str], invitation: str | None = None) -> Starlette:
@@ -271,6 +273,7 @@ def _answer(request: Request, entry: Entry, form: Mapping[str, str]) -> _Answer:
             return _media(page, request.headers.get("range", ""))
         text = json_of(page) if is_json else render(page, visit)[0]
     except RegistryError as error:
+        entry.note(error)
         page, text = rendered_error(error, visit)
         text = text if is_json else render(page, visit)[0]
     if not is_json and not address.endswith("/"):  # links are relative to the folder of the page

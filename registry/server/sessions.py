@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, Protocol
 from urllib.parse import urlencode, urlsplit
 
@@ -174,7 +175,8 @@ class _Door:
         except RegistryError as error:  # too many requests, or the catalog does not answer
             visit = self._visit(url)
             return _response(rendered_error(error, visit)[0], visit)
-        return Entry(path=path, visit=visit, hosts=self._hosts(request), headers=_HEADERS)
+        note = partial(setattr, current_exchange(), "error")  # a refusal is audited
+        return Entry(path=path, visit=visit, hosts=self._hosts(request), headers=_HEADERS, note=note)
 
     def _person(self, cookie: str) -> tuple[AccessToken | None, str]:
         """Who sends a request, and the seal of the session."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
@@ -457,13 +458,21 @@ def test_who_recorded_an_event_is_a_place_of_the_server(reader: Browser, admin: 
     assert ["unverified" in text for text in texts] == [True, True]
 
 
-def test_only_publishers_keep_columns(reader: Browser, admin: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_publishers_keep_columns(
+    reader: Browser, admin: Browser, lab: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kept: list[Any] = []
     monkeypatch.setattr("registry.pages.records.fill", kept.append)
     path = "datasets/lab_digits/1.0.0/records/train/?sort=x"
     answer = reader.post(path, {"seal": reader.seal})
     assert (answer.status, kept) == (403, [])
     assert b"only publishers and admins may" in answer.data
+    for _ in range(1000):  # it is noted after the answer is sent
+        if refusals := lab.access.refusals():
+            break
+        time.sleep(0.01)
+    (refusal,) = refusals
+    assert (refusal.call, refusal.reason[:30]) == ("page", "only publishers and admins may")
     answer = admin.post(path, {"seal": admin.seal})
     assert (answer.status, len(kept)) == (303, 1)
     assert urljoin(admin.url + path, answer.headers["Location"]) == admin.url + path
