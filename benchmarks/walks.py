@@ -108,6 +108,7 @@ def trace(name: str, modules: list[str]) -> dict[str, Any]:
             entered.add(frame.f_code)
 
     with tempfile.TemporaryDirectory() as folder:
+        os.environ["REGISTRY_CACHE_DIR"] = f"{folder}/cache"  # the user's cache may hold columns of the digits
         walk = WALKS[name](Path(folder))
         threading.setprofile(note)
         sys.setprofile(note)
@@ -116,8 +117,9 @@ def trace(name: str, modules: list[str]) -> dict[str, Any]:
         finally:
             sys.setprofile(None)
             threading.setprofile(None)
-    named = [code for code in entered if not code.co_name.startswith("<")]
     root = Path(own[0]).parent
+    imports = str(root / "registry" / "lazy.py")
+    named = [code for code in entered if not code.co_name.startswith("<") and code.co_filename != imports]
     return {
         "functions": sorted(
             f"{Path(code.co_filename).relative_to(root)}:{code.co_firstlineno} {code.co_qualname}" for code in named
