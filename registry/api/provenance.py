@@ -319,12 +319,16 @@ class CatalogSource:
         )
 
     def _attachments_in_folders(self) -> tuple[tuple[Attachment, ...], tuple[Store, ...]]:
+        from registry.reading.attached import COLUMNS
+
+        # Do not wait again for a catalog that does not answer
+        attachments = () if self._is_recalled() else self.attachments()
+        if not any(file.kind == COLUMNS for file in attachments):
+            return (), ()
         from registry.publishing.attachments import attachment_folders
 
-        if self._is_recalled():  # do not wait again for a catalog that does not answer
-            return (), ()
         data = open_data(self.directory.require_for(self.facts))
-        return self.attachments(), tuple(attachment_folders(data, self.facts))
+        return attachments, tuple(attachment_folders(data, self.facts))
 
     def slices(self, features: FeaturesDict) -> Iterator[Slice]:
         from registry.reading import Slice

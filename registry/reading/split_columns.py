@@ -109,7 +109,10 @@ class SplitColumns:
         Images are read from their pixels if these are in the cache. ``is_whole`` also fetches missing blocks and
         repairs damaged ones; the keys of their columns are added to ``mended``.
         """
-        folders, attached = self.folders(), self.readable.attached
+        attached, cache = self.readable.attached, self.cache or self.readable.cache
+        if (cache is None or not cache.folder.exists()) and (attached is None or not attached.names()):
+            return None  # e.g. the first read in a new container
+        folders = self.folders()
         paths = frozenset(reader.path for reader in codec_of(self.features).columns)
         pixels = replace(self, pixels=paths).folders()
         if folders is None or pixels is None:
