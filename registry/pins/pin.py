@@ -32,7 +32,7 @@ from registry.storage import open_store
 
 if TYPE_CHECKING:
     from registry.features import FeaturesDict
-    from registry.pins.report import PinReport
+    from registry.pins.verify import PinReport
     from registry.reading import Keep, ReadableVersion, Reader, Slice, State
     from registry.splits import ReadInstruction
     from registry.storage import Store

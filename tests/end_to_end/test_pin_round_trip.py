@@ -19,7 +19,7 @@ from registry.cli.main import run
 from registry.features import FeaturesDict, codec_of
 from registry.features import Sequence as SequenceFeature
 from registry.pins import PinFile
-from registry.pins.report import PinFault, PinReport
+from registry.pins.verify import PinFault, PinReport
 from registry.storage import open_store
 from registry.tfrecord import RecordWriter, read_records
 

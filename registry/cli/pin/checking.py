@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # numpy and pydantic are loaded when a pin file is read
     from registry.model import DatasetVersion
     from registry.pins import Pin, PinFile
     from registry.pins.citation import Citation
-    from registry.pins.report import PinReport
+    from registry.pins.verify import PinReport
 
 
 @session_command("verify", engine="verifying", data_dir=pin_data_dir_option)
