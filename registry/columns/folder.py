@@ -23,6 +23,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -546,9 +547,14 @@ def _header(form: ArrayForm, length: int) -> bytes:
     return header.getvalue()
 
 
+@lru_cache
+def _header_bytes(form: ArrayForm) -> int:
+    return len(_header(form, 0))
+
+
 def _offset(form: ArrayForm, length: int) -> int:
     """Return the position of entry ``length`` in its file."""
-    return len(_header(form, length)) + (length + form.has_zero) * form.entry_bytes
+    return _header_bytes(form) + (length + form.has_zero) * form.entry_bytes
 
 
 def _write(descriptor: int, array: Array, offset: int) -> None:

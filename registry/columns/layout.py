@@ -12,6 +12,7 @@ read, the same code as for records decodes them.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -61,7 +62,7 @@ class ArrayForm:
     @property
     def entry_bytes(self) -> int:
         """The size of an entry in bytes."""
-        return self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
+        return self.dtype.itemsize * math.prod(self.shape)
 
 
 class Layout:
