@@ -14,7 +14,7 @@ from support.prepared_samples import prepare
 
 import registry
 from registry.cli.main import run
-from registry.features import ClassLabel, FeaturesDict, Scalar, Text
+from registry.features import ClassLabel, FeaturesDict, Scalar, Text, codec_of
 
 
 @dataclass(frozen=True)
@@ -203,6 +203,16 @@ def words(
     """Commands in a folder in which the words are published."""
     monkeypatch.chdir(workspace)
     shutil.copytree(published_words, workspace, dirs_exist_ok=True)
+    return cli
+
+
+@pytest.fixture
+def outside(cli: Callable[..., Ran], workspace: Path) -> Callable[..., Ran]:
+    """An empty catalog beside pets:1.0.0 of TFDS, whose labels are 0 to 3, of three classes."""
+    codec = codec_of(FeaturesDict({"label": "int64"}))
+    records = [codec.encode({"label": label}) for label in range(4)]
+    features = FeaturesDict({"label": ClassLabel(num_classes=3)})
+    prepare(workspace / "tfds/pets/1.0.0", splits={"train": records}, features=features, name="pets")
     return cli
 
 

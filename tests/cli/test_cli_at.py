@@ -76,44 +76,10 @@ def test_what_cannot_be_answered_says_why(numbers: Cli, then: str) -> None:
     )
 
 
-def test_a_locked_look_up_names_one_version(numbers: Cli, then: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(reference: str, *options: str) -> tuple[int, str]:
-        ran = numbers("resolve", reference, "train", *options)
-        assert ran.out == ""
-        return ran.code, ran.err
-
-    moving = "does not name one version exactly, and look-ups are locked\n"
-    assert refused("numbers", "--locked") == (
+def test_a_locked_look_up_of_the_past_says_what_it_was(numbers: Cli, then: str) -> None:
+    ran = numbers("resolve", "numbers:^1", "train", "--locked", "--at", then)
+    assert (ran.code, ran.err) == (
         6,
-        f"error: numbers {moving}hint: Today it resolves to numbers:2.0.0. Write that.\n",
-    )
-    assert refused("words:1.0.0", "--locked") == (
-        6,
-        f"error: words:1.0.0 {moving}hint: Today it resolves to words/en:1.0.0. Write that.\n",
-    )
-    assert refused("numbers:^1", "--locked", "--at", then) == (
-        6,
-        f"error: numbers:^1 {moving}hint: At {when(then)} it resolved to numbers:1.1.1. Write that.\n",
-    )
-    assert refused("numbers:7.*", "--locked") == (
-        6,
-        f"error: numbers:7.*.* {moving}hint: Name one version, e.g. mnist:3.0.1 or mnist/plain:3.0.1.\n",
-    )
-    for command in (["show"], ["verify"]):
-        assert numbers(*command, "numbers", "--locked").code == 6
-        assert numbers(*command, "numbers:2.0.0", "--locked").code == 0
-    assert numbers("resolve", "words/en:1.0.0", "train", "--locked").code == 0
-    assert numbers("resolve", "numbers:9.0.0", "train", "--locked").code == 3
-    numbers("alias", "set", "paper", "numbers:2.0.0")
-    monkeypatch.setenv("REGISTRY_LOCKED", "1")
-    assert refused("numbers@paper")[0] == 6
-    assert numbers("read", "numbers:2.0.0", "train").code == 0
-    assert numbers("show", "numbers", "--format", "json").error()["code"] == "locked"
-    monkeypatch.setenv("REGISTRY_LOCKED", "0")
-    assert numbers("show", "numbers").code == 0
-    monkeypatch.setenv("REGISTRY_LOCKED", "perhaps")
-    assert refused("numbers:2.0.0") == (
-        2,
-        "error: REGISTRY_LOCKED is 'perhaps': expected 1, 0 or the path of a pin file\n"
-        "hint: Set it to 1 to lock every look-up, to the path of a pin file (.yaml), or to 0.\n",
+        "error: numbers:^1 does not name one version exactly, and look-ups are locked\n"
+        f"hint: At {when(then)} it resolved to numbers:1.1.1. Write that.\n",
     )

@@ -79,50 +79,6 @@ def test_the_default_catalog(cli: Cli, workspace: Path, monkeypatch: pytest.Monk
     assert list(workspace.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("url", "message", "hint"),
-    [
-        (
-            "postgres://localhost/x",
-            "catalogs cannot be stored in a database 'postgres'",
-            "Begin the URL with postgresql:// instead of postgres://.",
-        ),
-        ("sqlite:/x.db", "the catalog's URL lacks '//' after the colon", None),
-        ("postgresql:localhost/x", "the catalog's URL lacks '//' after the colon", None),
-        (
-            "sqlite://x.db",
-            "an SQLite URL has three slashes before a relative path, and four before an absolute one",
-            None,
-        ),
-        (
-            "sqlite://tmp/x.db",
-            "an SQLite URL has three slashes before a relative path, and four before an absolute one",
-            None,
-        ),
-    ],
-)
-def test_a_malformed_url(cli: Cli, monkeypatch: pytest.MonkeyPatch, url: str, message: str, hint: str | None) -> None:
-    hint = hint or (
-        "Write sqlite:///catalog.db, the path of a file, postgresql://user@host/database, or https://host/path/."
-    )
-    ran = cli("list", "--catalog", url)
-    assert (ran.code, ran.err) == (2, f"error: {message}\nhint: {hint}\n")
-    monkeypatch.setenv("REGISTRY_CATALOG", url)
-    ran = cli("list")
-    assert ran.err == (
-        f"error: {message}\nhint: {hint}\nThe environment variable REGISTRY_CATALOG names this catalog.\n"
-    )
-
-
-def test_a_server_that_the_variable_names(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REGISTRY_TRIES", "1")
-    monkeypatch.setenv("REGISTRY_CATALOG", "postgresql://nobody@127.0.0.1:1/x")
-    ran = cli("list")
-    assert ran.code == 75
-    assert ran.err.startswith("error: postgresql://nobody@127.0.0.1:1/x cannot be reached: ")
-    assert ran.err.endswith("\nThe environment variable REGISTRY_CATALOG names this catalog.\n")
-
-
 def test_a_reader_in_python_asks_for_an_existing_catalog(tmp_path: Path) -> None:
     with pytest.raises(CatalogNotFoundError) as caught:
         registry.connect(tmp_path / "catalog.db", create=False)

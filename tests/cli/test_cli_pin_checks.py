@@ -66,13 +66,6 @@ def test_verify_names_file_record_feature_and_both_digests(pins: Cli, workspace:
     assert read.code == 0, "ids come from the pin alone"
 
 
-def test_an_empty_pin_names_no_folder(digits: Cli, tmp_path: Path) -> None:
-    file = str(tmp_path / "empty.lock.yaml")
-    assert digits("pin", "create", "digits", "train[:0]", "-o", file).code == 0
-    out = digits("pin", "verify", file).out
-    assert out == "train: digits:1.0.0 train[:0]: 0 records as pinned: every file matches the pin (no files)\n"
-
-
 def test_a_damaged_record_is_not_read_and_not_pinned(pins: Cli, workspace: Path) -> None:
     change_value(SHARD, 7, right_checksum=False)
     message = (
@@ -96,39 +89,3 @@ def test_what_the_catalog_does_not_promise_is_not_pinned(pins: Cli) -> None:
         ran.err,
     )
     assert not Path("new.yaml").exists()
-
-
-@pytest.mark.parametrize("lock", ["1", "dataset.lock.yaml"])
-def test_audit_is_no_look_up_that_a_lock_refuses(pins: Cli, monkeypatch: pytest.MonkeyPatch, lock: str) -> None:
-    monkeypatch.setenv("REGISTRY_LOCKED", lock)
-    ran = pins("pin", "audit", "dataset.lock.yaml")
-    assert (ran.code, ran.err) == (0, "")
-
-
-def test_a_program_that_is_locked_to_a_pin_file_reads_what_is_pinned(
-    pins: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REGISTRY_LOCKED", "dataset.lock.yaml")
-    ran = pins("read", "digits", "train[80%:]", "--ids", "--take", "1")
-    assert (ran.code, ran.out) == (0, "digits-train.tfrecord-00003-of-00004__90\n")
-    assert pins("read", "digits:1.*", "train[:10]", "--ids").out.count("\n") == 10
-    beyond = pins("read", "digits", "train[75%:85%]")
-    assert beyond.code == 0, "every record of it is in one pin or the other"
-    other = pins("read", "digits:2.*", "train")
-    assert (other.code, other.err) == (
-        6,
-        "error: digits:2.*.* is not pinned, and look-ups are locked to a pin file\n"
-        "hint: The file pins: digits:1.0.0. Add it with: registry pin add 'digits:2.*.*' SPLIT -o FILE\n",
-    )
-    monkeypatch.setenv("REGISTRY_LOCKED", "head.yaml")
-    gone = pins("read", "digits", "train")
-    assert (gone.code, gone.err.splitlines()[0]) == (1, "error: no pin file at head.yaml")
-    monkeypatch.delenv("REGISTRY_LOCKED")
-    pins("pin", "create", "digits", "train[:10]", "-o", "first.yaml")
-    monkeypatch.setenv("REGISTRY_LOCKED", "first.yaml")
-    unpinned = pins("read", "digits", "train[:11]")
-    assert (unpinned.code, unpinned.err) == (
-        6,
-        "error: digits:1.0.0 train[:11] is not pinned: records 10..11 of train are not among the pinned records\n"
-        "hint: Slices within these are pinned: train[:10].\n",
-    )

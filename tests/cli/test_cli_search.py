@@ -54,25 +54,3 @@ def test_more_hits_than_the_limit_are_told_of(cli: Cli, workspace: Path, monkeyp
     assert [hit["dataset"] for hit in answer["data"]] == ["many/a", "many/b"]
     assert answer["warnings"] == [note]
     assert cli("search", "numbers", "--limit", "3").err == ""
-
-
-def test_what_is_searched_can_be_mended(digits: Cli, workspace: Path) -> None:
-    import sqlite3
-
-    assert digits("db", "reindex").out == "the search index now matches the published versions\n"
-    stranger = sqlite3.connect(workspace / "catalog.db")
-    with stranger:
-        stranger.execute("DELETE FROM search_document")
-    stranger.close()
-    found = digits("db", "check")
-    assert found.code == 1
-    assert found.out == "search documents are out of date: digits; repair it with: registry db reindex\n"
-    assert found.err.endswith("hint: Rebuild the search index: registry db reindex\n")
-    assert digits("log", "verify").err.endswith(
-        "hint: Another program changed the database. Only its search index is damaged. "
-        "Rebuild it: registry db reindex\n"
-    )
-    assert digits("db", "reindex").out == "the search index now matches the published versions; documents rebuilt: 1\n"
-    assert digits("db", "reindex", "--format", "json").json()["data"] == {"mended": 0}
-    assert digits("db", "check").code == 0
-    assert digits("search", "digits").out != ""

@@ -2,10 +2,10 @@
 
 A transcript is a text file of sections. A section begins with ``== TITLE [FIXTURE]`` and has a fresh working folder,
 ``$PWD``, with what the fixture of ``conftest.py`` put there. A line with ``$ `` is run, and lines with ``> `` continue
-it: ``registry`` runs in this process, everything else in sh. Below it is what it prints: stderr after ``! ``, and an
-exit code other than 0 in brackets. ``<*>`` stands for any text in a line, and what differs from run to run, such as
-times, is replaced (``steady``). ``registry ... | pick PATH...`` prints these values of a JSON answer, such as
-``data.splits.*.name``.
+it: ``registry`` runs in this process, also after ``NAME=VALUE``, and everything else in sh. Below it is what it prints:
+stderr after ``! ``, and an exit code other than 0 in brackets. ``<*>`` stands for any text in a line, and what differs
+from run to run, such as times, is replaced (``steady``). ``registry ... | pick PATH...`` prints these values of a JSON
+answer, such as ``data.splits.*.name``.
 
 After a change of what is printed, ``REGISTRY_WRITE_TRANSCRIPTS=1 pytest -p no:xdist tests/cli/test_cli_transcripts.py``
 writes the files again; read the difference before you commit it.
@@ -90,8 +90,13 @@ def run(command: str, cli: Cli, monkeypatch: pytest.MonkeyPatch, workspace: Path
     if line.startswith("cd "):
         monkeypatch.chdir(line[3:])
         return
-    if line.split()[0] == "registry":
-        ran = cli(*(word.replace("$PWD", str(workspace)) for word in shlex.split(line)[1:]))
+    if re.match(r"([A-Z_]+=\S* )*registry ", line):
+        words = [word.replace("$PWD", str(workspace)) for word in shlex.split(line)]
+        begin = words.index("registry")
+        with monkeypatch.context() as patch:
+            for word in words[:begin]:
+                patch.setenv(*word.split("=", 1))
+            ran = cli(*words[begin + 1 :])
         out, err, code = ran.out, ran.err, ran.code
     else:
         done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
