@@ -16,7 +16,7 @@ from registry.catalog.service_index import API_VERSION, DATA_PATH
 from registry.catalog.site.options import SiteOptions
 from registry.catalog.web_urls import site_url
 from registry.catalog.wrapper import pass_call
-from registry.errors import CatalogError
+from registry.errors import CatalogError, NotFoundError
 from registry.masking import remove_secrets
 from registry.storage.location import open_below_with
 from registry.storage.memory import Memory
@@ -90,12 +90,25 @@ class WebCatalog(RememberingCatalog):
             self.is_service = True
             if self._memory is not None:
                 self._memory.add(_NOTE, self.url.encode(), b"")
-        return super()._call(call, *args, **kwargs)
+        try:
+            return super()._call(call, *args, **kwargs)
+        except NotFoundError as error:
+            if type(error) is NotFoundError:  # also of a service that was upgraded to another version of the interface
+                self._require_known_version()
+            raise
 
     def _doubt(self) -> None:
         """After a write of this client, ask about known versions again."""
         if self.known is not None:
             self.known.doubt()
+
+    def _require_known_version(self) -> None:
+        from registry.catalog.site.catalog import ServiceFound
+
+        try:
+            self._site.now()
+        except ServiceFound as answer:
+            self._require_version(answer.index)
 
     def _require_version(self, index: dict[str, Any]) -> None:
         versions = index.get("api")

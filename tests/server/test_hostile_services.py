@@ -16,28 +16,33 @@ from registry.api.identity import sign_in_with_browser
 from registry.api.locations import access_token
 from registry.catalog.service import ServiceCatalog
 from registry.catalog.service.store import ServiceStore
-from registry.errors import CatalogError, RegistryError, StorageError, UsageError
+from registry.catalog.service_index import make_service_index
+from registry.catalog.site import SiteOptions
+from registry.catalog.web import WebCatalog
+from registry.errors import CatalogError, NotFoundError, RegistryError, StorageError, UsageError
 from registry.model import new_secret
 
 
 class HostileServer:
-    """Answers each request with the same status, headers and body; without a length, the body never ends."""
+    """Answers each request with the same status, headers and body, except for ``site.json`` if it has an ``index``."""
 
     def __init__(self) -> None:
         self.status, self.body = 200, b"null"
         self.headers: Mapping[str, str] = {}
         self.is_endless = False
+        self.index: bytes | None = None
         hostile = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                self.send_response(hostile.status)
+                is_index = hostile.index is not None and self.path.endswith("/site.json")
+                self.send_response(200 if is_index else hostile.status)
                 for name, value in hostile.headers.items():
                     self.send_header(name, value)
                 self.end_headers()
                 with suppress(OSError):
-                    self.wfile.write(hostile.body)
+                    self.wfile.write(hostile.index or b"" if is_index else hostile.body)
                     while hostile.is_endless:
                         self.wfile.write(bytes(2**16))
 
@@ -221,3 +226,22 @@ def test_the_token_of_the_usual_service_goes_to_no_other_one(tmp_path: Path, mon
         assert access_token("https://catalog.example/") == text
         others = ("https://catalog.example.org/", "https://catalog.example:444/", "http://catalog.example/")
         assert {access_token(url) for url in others} == {None if usual.lower().startswith("https") else text}
+
+
+def test_a_service_without_this_version_of_the_interface_is_named(tmp_path: Path, hostile: HostileServer) -> None:
+    """Also if this machine knows that the URL is a service, so that it does not read ``site.json`` first."""
+    problem = {"title": "NotFoundError", "detail": "there is nothing at this address", "code": "not_found"}
+    hostile.status, hostile.body = 404, json.dumps(problem | {"hint": None, "details": {}}).encode()
+    present = make_service_index("shardbook 9.0.0", None)
+    newer = json.dumps(json.loads(present) | {"api": [2]}).encode()
+    options = SiteOptions(cache=tmp_path / "cache", heads=tmp_path / "heads")
+    for index, is_known, kind, message in (
+        (newer, False, CatalogError, "has version 2 of the interface, and this release needs version 1"),
+        (present, False, NotFoundError, "there is nothing at this address"),
+        (newer, True, CatalogError, "has version 2 of the interface, and this release needs version 1"),
+    ):
+        hostile.index = index
+        with WebCatalog(hostile.url, options) as catalog:
+            assert catalog.is_service == is_known
+            with pytest.raises(kind, match=message):
+                catalog.datasets()
