@@ -95,8 +95,8 @@ def mark_differences(leaf: Leaf, files: tuple[Any, Any], side: int) -> MarkedIma
     old, new = (as_rgb(_pool(pixels, side)) for pixels in (before, after))
     if before.shape != after.shape:
         return MarkedImages(_fit(old, side), _fit(new, side), None, 0, 0)
-    is_nan = np.isnan(before) & np.isnan(after)
-    differs = ((before != after) & ~is_nan).any(2, keepdims=True)
+    is_nan = np.isnan(before) & np.isnan(after) if before.dtype.kind == "f" else np.False_
+    differs = np.any([*np.moveaxis((before != after) & ~is_nan, 2, 0)], 0)[..., None]
     marked = np.broadcast_to(new.mean(2, keepdims=True) / 3 + 150, new.shape).astype(np.uint8)
     marked[_pool(differs.astype(np.float64), side)[..., 0] > 0] = _RED
     pictures = [_fit(picture, side) for picture in (old, new, marked)]
@@ -122,7 +122,9 @@ def _pool(pixels: npt.NDArray[Any], side: int) -> npt.NDArray[Any]:
     height, width = (max(factor, length // factor * factor) for length in pixels.shape[:2])
     missing = [(0, max(0, size - length)) for size, length in zip((height, width), pixels.shape, strict=False)]
     whole: npt.NDArray[Any] = np.pad(pixels, [*missing, (0, 0)], "edge")[:height, :width]
-    means: npt.NDArray[Any] = whole.reshape(height // factor, factor, width // factor, factor, -1).mean((1, 3))
+    # Whole rows are summed first: a mean over both axes takes ten times as long.
+    rows = whole.reshape(height // factor, factor, -1).sum(1, dtype=np.float64)
+    means: npt.NDArray[Any] = rows.reshape(height // factor, width // factor, factor, -1).sum(2) / factor**2
     return means.astype(pixels.dtype)
 
 
