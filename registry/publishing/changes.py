@@ -158,12 +158,13 @@ class Changes:
 
 def compare_versions(old: FingerprintedVersion, new: FingerprintedVersion) -> Changes:
     """Return the differences from ``old`` to ``new``, by schema, splits and fingerprints."""
-    before, after = _columns(_features(old.version)), _columns(_features(new.version))
-    common = common_features(old.version, _features(new.version))
+    features = _features(old.version), _features(new.version)
+    before, after = map(_columns, features)
+    common = _common(before, after)
     result = [
         *_compare_splits(old.version, new.version),
         *_compare_features(before, after),
-        *_compare_empty_dicts(old.version, new.version),
+        *_compare_empty_dicts(*features),
         *_compare_records(old, new, common),
         *_compare_rules(old.version, new.version),
         *_compare_storage(old.version, new.version),
@@ -190,7 +191,10 @@ def compare_versions(old: FingerprintedVersion, new: FingerprintedVersion) -> Ch
 
 def common_features(old: DatasetVersion, features: FeaturesDict) -> tuple[str, ...]:
     """The features that ``old`` and a version with ``features`` have with the same type, sorted."""
-    before, after = _columns(_features(old)), _columns(features)
+    return _common(_columns(_features(old)), _columns(features))
+
+
+def _common(before: Mapping[str, Column], after: Mapping[str, Column]) -> tuple[str, ...]:
     return tuple(sorted(path for path in before if path in after and _type(before[path]) == _type(after[path])))
 
 
@@ -262,9 +266,9 @@ def _brief(path: str, before: Column, after: Column) -> str:
     return f"{path} is {is_now}, was {was}"
 
 
-def _compare_empty_dicts(old: DatasetVersion, new: DatasetVersion) -> Iterator[Change]:
+def _compare_empty_dicts(old: FeaturesDict, new: FeaturesDict) -> Iterator[Change]:
     """Changes of dicts without features, which store nothing but are visible to readers."""
-    before, after = _dicts(_features(old)), _dicts(_features(new))
+    before, after = _dicts(old), _dicts(new)
     for path in sorted(path for path, is_empty in before.items() if is_empty and path not in after):
         yield _major("features", path, f"feature {path} was removed (a dict without features)")
     for path in sorted(path for path, is_empty in after.items() if is_empty and path not in before):
