@@ -189,7 +189,7 @@ def _environment() -> jinja2.Environment:
         cache_size=-1,  # all of them, without the lock of a cache that forgets
     )
     environment.filters |= {"markdown": markdown, "size": size, "day": _day, "clean": without_steering, "data": _data}
-    environment.filters |= {"polyline": polyline, "by": _by}
+    environment.filters |= {"polyline": polyline, "bar_path": bar_path, "by": _by}
     environment.filters["number"] = lambda value: f"{value:,}"
     return environment
 
@@ -244,6 +244,17 @@ def polyline(points: Sequence[float], width: int, height: int) -> str:
     tall = height - 4  # numbers are divided first: a span may be infinite
     pairs = ((1 + place * step, height - 2 - tall * (point / span - low / span)) for place, point in enumerate(points))
     return " ".join(f"{across:.1f},{down:.1f}" for across, down in pairs)
+
+
+def bar_path(counts: Sequence[int], height: int, width: int, step: int, highest: int = 0) -> str:
+    """The path of an SVG with a bar for each count, which fills the height for the highest, and has a pixel at least.
+
+    >>> bar_path([2, 0, 1], 10, 3, 4)
+    'M0 10v-10h3v10zM8 10v-5h3v5z'
+    """
+    most = highest or max(counts, default=0)
+    bars = ((place, round(max(1.0, height * count / most), 1)) for place, count in enumerate(counts) if count)
+    return "".join(f"M{place * step} {height}v-{tall:g}h{width}v{tall:g}z" for place, tall in bars)
 
 
 def _day(moment: datetime | str | None) -> str:
