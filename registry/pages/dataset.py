@@ -22,7 +22,7 @@ from registry.masking import MASK, mask
 from registry.model import Producer, Reference, Version
 from registry.pages.log import public_actor
 from registry.pages.page import Page, Visit, version_path
-from registry.pages.previews import first_split, near_statistics, preview
+from registry.pages.previews import first_split, near_statistics
 from registry.publishing import describe_type
 from registry.statistics import distribution
 
@@ -58,7 +58,7 @@ def overview(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
         "events": [
             {**fields_of(event, "id", "at", "action", "version"), "actor": public_actor(event)} for event in events
         ],
-        "preview": preview(dataset),
+        "preview": (*version_path(reference), "preview.png"),
         "code": code_of(visit, reference, first_split(tuple(dataset.splits))),
         "croissant": None if visit.is_live else _croissant(visit, dataset),  # for those who search the web
     }

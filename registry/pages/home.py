@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
@@ -16,7 +16,7 @@ from registry.envelope import fields_of
 from registry.errors import NotFoundError, UsageError, suggest
 from registry.model import Reference
 from registry.pages.page import LISTED, Page, Visit, version_path
-from registry.pages.previews import Remembered, remembered_preview
+from registry.pages.previews import Remembered
 from registry.pages.rendering import first_words
 
 _CARDS: Final = 24
@@ -31,14 +31,9 @@ _SIZES: Final = {"below 1 MB": (0, 10**6), "1 MB to 1 GB": (10**6, 10**9), "1 GB
 
 @dataclass(frozen=True, slots=True)
 class _Shelf:
-    """All datasets of a catalog by name, as its event ``head`` left them, and the values that filters offer.
-
-    ``base`` is the event after which all of them were listed; ``changed`` is a later one, by the name of a dataset.
-    """
+    """All datasets of a catalog by name, as its event ``head`` left them, and the values that filters offer."""
 
     head: Hashable
-    base: Hashable
-    changed: Mapping[str, Hashable]
     datasets: Sequence[DatasetSummary]
     tags: list[str]
     licenses: list[str]
@@ -66,7 +61,7 @@ def home(visit: Visit) -> Page:
         raise NotFoundError(f"there is no page {'/'.join(visit.path)!r:.200}", hint="Begin at the home page.")
     follows = len(datasets) > first + most
     values = {
-        "datasets": [_card(visit, shelf, summary) for summary in cards],
+        "datasets": [_card(summary) for summary in cards],
         "num_datasets": len(datasets),
         "is_cut": bool(conditions.get("q")) and len(datasets) == _MOST_HITS,
         "first": first,
@@ -98,7 +93,6 @@ def shelf_of(visit: Visit) -> _Shelf:
 
 def _make_shelf(catalog: Catalog, head: Hashable, before: _Shelf | None) -> _Shelf:
     """The current datasets. Those that events since ``before`` name are listed again; all if there are other events."""
-    changed: Mapping[str, Hashable] = {}
     events = () if before is None else tuple(catalog.log(limit=_MOST_EVENTS))
     heads: list[Hashable] = [event.hash for event in events]
     new = events[heads.index(before.head) + 1 :] if before is not None and before.head in heads else ()
@@ -108,12 +102,12 @@ def _make_shelf(catalog: Catalog, head: Hashable, before: _Shelf | None) -> _She
         listed = [summary for name in names for summary in catalog.datasets(like=f"{name}*") if summary.name == name]
         listed += [summary for summary in before.datasets if summary.name not in names]
         datasets: Sequence[DatasetSummary] = sorted(listed, key=lambda summary: (summary.name, summary.config or ""))
-        head, base, changed = heads[-1], before.base, {**before.changed, **dict.fromkeys(names, heads[-1])}
+        head = heads[-1]
     else:
-        datasets, base = catalog.datasets(), head
+        datasets = catalog.datasets()
     tags = sorted({tag for summary in datasets for tag in summary.config_tags})[:_MOST_CHOICES]
     licenses = Counter(summary.license for summary in datasets if summary.license).most_common(_MOST_CHOICES)
-    return _Shelf(head, base, changed, datasets, tags, sorted(name for name, _ in licenses))
+    return _Shelf(head, datasets, tags, sorted(name for name, _ in licenses))
 
 
 def _matching(visit: Visit, shelf: _Shelf, conditions: dict[str, str]) -> Iterator[DatasetSummary]:
@@ -159,16 +153,15 @@ def _first(after: str, datasets: Sequence[DatasetSummary]) -> int:
     return place
 
 
-def _card(visit: Visit, shelf: _Shelf, summary: DatasetSummary) -> dict[str, Any]:
+def _card(summary: DatasetSummary) -> dict[str, Any]:
     version = summary.canonical or summary.latest
-    reference = Reference.exactly(summary.name, summary.config, version)
-    event = shelf.changed.get(summary.name, shelf.base)
+    path = version_path(Reference.exactly(summary.name, summary.config, version))
     return {
         **fields_of(summary, "dataset", "status", "num_versions", "num_examples", "num_bytes", "splits"),
         "description": first_words(summary.description, 160),
         **fields_of(summary, "published_at", "config_tags", "is_empty", "license"),
         "version": version,
         "kinds": summary.kinds or ("table",),
-        "path": version_path(reference),
-        "preview": remembered_preview(summary.content_digest, event, lambda: visit.catalog.look_up(reference)),
+        "path": path,
+        "preview": (*path, "preview.png"),
     }

@@ -150,10 +150,12 @@ class Media:
         content: the bytes.
         content_type: the type of a picture, sound or video that browsers show; None for anything else, which is offered
             as a download.
+        is_final: whether the address has the same bytes for ever.
     """
 
     content: bytes
     content_type: str | None
+    is_final: bool = True
 
 
 def version_path(reference: Reference) -> tuple[str, ...]:

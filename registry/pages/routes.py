@@ -7,7 +7,7 @@ log  pins  health                          pages of the whole catalog
 sign-in                                    of a service
 datasets/NAME[/CONFIG]                     the version that a look-up gives
 datasets/NAME[/CONFIG]/VERSION             a version
-datasets/NAME[/CONFIG]/VERSION/PART/...    a part of it: records, statistics, splits, changes, files, media
+datasets/NAME[/CONFIG]/VERSION/PART/...    a part of it: records, statistics, splits, changes, files, media, preview.png
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ VERSION_PAGES: Final = {
     "files": "files:version_files",
     "records": "records:records",
     "media": "media:media",
+    "preview.png": "previews:preview",
 }
 """The pages of a version by the segment behind its number. Their functions get the segments that follow."""
 
@@ -129,7 +130,7 @@ def _of_version(visit: Visit, segments: list[str], table: Mapping[str, str]) -> 
     text = (name if config is None else f"{name}/{config}") + ("" if version is None else f":{version}")
     part, *arguments = rest or [""]
     if part not in table:
-        names = ", ".join(name for name in table if name not in ("", "media"))
+        names = ", ".join(name for name in table if name not in ("", "media", "preview.png"))
         raise NotFoundError(f"{text} has no page {part!r:.80}", hint=f"Its pages: {names}")
     reference = Reference.parse(text)
     _check_query(visit, VERSION_PAGES[part])

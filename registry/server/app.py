@@ -302,7 +302,8 @@ def _media(media: Media, wanted_range: str) -> _Answer:
     Browsers request ranges of sounds and videos for seeking; Safari does not play anything without ranges.
     """
     content, status = media.content, 200
-    headers: dict[str, Any] = {"Content-Security-Policy": _MEDIA_POLICY, "Cache-Control": _FOR_EVER}
+    headers: dict[str, Any] = {"Content-Security-Policy": _MEDIA_POLICY}
+    headers |= {"Cache-Control": _FOR_EVER if media.is_final else "no-cache"}
     headers |= {"Content-Type": media.content_type or "application/octet-stream", "Accept-Ranges": "bytes"}
     if media.content_type is None:
         headers["Content-Disposition"] = "attachment"

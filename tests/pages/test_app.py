@@ -292,6 +292,7 @@ def test_media_cannot_run_and_come_in_ranges(app: Starlette, monkeypatch: pytest
     for answer in (foreign, sound):
         assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
         assert answer.headers["accept-ranges"] == "bytes"
+        assert answer.headers["cache-control"] == "private, max-age=31536000, immutable"
     for wanted, start, stop in [
         ("0-", 0, 2048),
         ("10-19", 10, 20),
@@ -306,6 +307,8 @@ def test_media_cannot_run_and_come_in_ranges(app: Starlette, monkeypatch: pytest
         assert (refused.status, refused.headers["content-range"], refused.body) == (416, "bytes */2048", b"")
     for wanted in ("bytes=-5", "bytes=0-1,4-5", "lines=1-2", "bytes=x"):  # not offered: the whole is sent
         assert ask(app, "", range=wanted).status == 200
+    replace_home(monkeypatch, lambda _: Media(content=content, content_type="image/png", is_final=False))
+    assert ask(app, "").headers["cache-control"] == "no-cache"
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,10 @@ import pytest
 from support.page_elements import XSS, Elements
 
 import registry
-from registry.errors import RegistryWarning
+from registry.errors import NotFoundError, RegistryWarning
 from registry.features import ClassLabel, FeaturesDict, Image, Scalar, Text
-from registry.pages import Page, Visit, answer, json_of, render
+from registry.images import decode_picture, read_picture
+from registry.pages import Media, Page, Visit, answer, json_of, render
 from registry.pages.dataset import older
 
 CARD = f"""# Title
@@ -65,9 +66,17 @@ class Few(registry.DatasetBuilder):
 def test_a_strip_shows_every_picture_of_a_small_dataset(tmp_path: Path) -> None:
     with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
         catalog.build(Few)
-        page = answer(Visit(catalog=catalog, path=("datasets", "few", "1.0.0")))
-    assert isinstance(page, Page)
-    assert len(page.values["preview"]["images"]) == 3
+        page, html = page_of(catalog, "datasets", "few", "1.0.0")
+        assert 'src="preview.png"' in html
+        media = answer(Visit(catalog=catalog, path=page.values["preview"]))
+        with pytest.raises(NotFoundError, match=r"has no page 'preview\.png/more'"):
+            page_of(catalog, *page.values["preview"], "more")
+    assert isinstance(media, Media)
+    assert (media.content_type, media.is_final) == ("image/png", True)
+    strip = decode_picture(read_picture(media.content), channels=None, wide=False)
+    assert strip.shape == (56, 3 * 60, 4)
+    assert [strip[28, 28 + 60 * place].tolist() for place in range(3)] == [[i, i, i, 255] for i in range(3)]
+    assert not strip[:, 56:60].any()
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +110,7 @@ def test_nothing_hostile_leaves_its_place(catalog: registry.Catalog, is_live: bo
                     "type": "application/ld+json"
                 }
             if tag == "img":
-                assert (attributes["src"] or "").startswith("data:image/png;base64,")
+                assert (attributes["src"] or "").endswith("preview.png")
             if tag == "a" and "href" in attributes:
                 assert not (attributes["href"] or "").lower().lstrip().startswith(("javascript:", "data:"))
         assert "alert(1)" in text or not path  # it is shown, as text
@@ -114,7 +123,7 @@ def test_the_card_is_markdown(catalog: registry.Catalog) -> None:
     assert "<td>1</td>" in text
     assert "&lt;b onclick=alert(1)&gt;bold" in text
     assert "example.org/x.png" in text
-    assert "<img" not in text
+    assert [it["src"] for tag, it in Elements(text).found if tag == "img"] == ["preview.png"]
 
 
 def test_a_page_is_json_too(catalog: registry.Catalog) -> None:

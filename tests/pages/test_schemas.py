@@ -33,7 +33,7 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[registry.Catal
 
 def test_every_page_is_in_the_table() -> None:
     parts = {name.partition(":")[0].rstrip("s") for name in {**CATALOG_PAGES, **VERSION_PAGES}.values()}
-    assert parts - {name.rstrip("s") for name in ROWS} <= {"media", "home", "version", "sign_in"}
+    assert parts - {name.rstrip("s") for name in ROWS} <= {"media", "preview", "home", "version", "sign_in"}
 
 
 @pytest.mark.parametrize("name", ROWS)
