@@ -100,7 +100,7 @@ def hash_records(
     positions: Sequence[int],
     *,
     file_format: str,
-    features: FeaturesDict,
+    features: FeaturesDict | None,
     verify: Verify,
     indexes: IndexFolder | None,
 ) -> list[bytes]:

@@ -42,7 +42,7 @@ from registry.pins.measure import (
 from registry.pins.places import first_missing, holds
 from registry.pins.record_digests import RecordSums
 from registry.prepared import read_prepared
-from registry.shards import open_shard
+from registry.shards import COLUMN_FORMATS, open_shard
 from registry.shards.asking import ask_sizes, find_sizes
 from registry.splits import Plan, counted
 from registry.storage import Store
@@ -87,7 +87,8 @@ def verify_pin(
     # If the pinned files are there, the pin's own layout is checked, since readers follow it.
     others = None if first_missing(store, entry) is None else _other_splits(entry, splits or _read_splits(store))
     file_format = next(iter(others.values())).files.file_format if others else entry.file_format
-    verification = _Verification(entry, store, file_format, features_of(entry), indexes, processes, advance, deep=deep)
+    features = features_of(entry) if deep or file_format in COLUMN_FORMATS else None
+    verification = _Verification(entry, store, file_format, features, indexes, processes, advance, deep=deep)
     if others:
         return verification.compare_records(others)
     if entry.files and not any(holds(store, file.name) for file in entry.files):
@@ -116,7 +117,7 @@ def find_wrong_sample(entry: PinEntry, store: Store, *, indexes: IndexFolder | N
         store,
         places,
         file_format=entry.file_format,
-        features=features_of(entry),
+        features=features_of(entry) if entry.file_format in COLUMN_FORMATS else None,
         verify="record",
         indexes=indexes,
     )
@@ -181,7 +182,7 @@ class _Verification:
     entry: PinEntry
     store: Store
     file_format: str  # of the files in ``store``; the pin may have another
-    features: FeaturesDict
+    features: FeaturesDict | None  # None if neither the records nor the rows of the files are decoded
     indexes: IndexFolder | None
     processes: int | None
     advance: AdvanceBytes | None

@@ -13,6 +13,7 @@ from registry.shards.arrow_values import import_pyarrow
 from registry.shards.blocks import Block, BlockCache, TableBlock, as_records, decode_block, join_blocks
 from registry.shards.faults import name_record
 from registry.shards.formats import (
+    COLUMN_FORMATS,
     FILE_FORMATS,
     SEQUENTIAL_FORMATS,
     ShardReader,
@@ -27,6 +28,7 @@ from registry.shards.proved import ProvedStore, RecordsProof
 from registry.shards.row_groups import RowGroupShard
 
 __all__ = [
+    "COLUMN_FORMATS",
     "FILE_FORMATS",
     "SEQUENTIAL_FORMATS",
     "Block",

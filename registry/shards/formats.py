@@ -76,6 +76,9 @@ _OPENERS: Final[Mapping[str, Callable[[ShardFile], CountedShard]]] = {
 FILE_FORMATS: Final = ("tfrecord", *_OPENERS)
 """The formats that ``open_shard`` opens."""
 
+COLUMN_FORMATS: Final = ("parquet_columns",)
+"""Formats whose files store typed columns, of which the features of an example make records."""
+
 SEQUENTIAL_FORMATS: Final = ("array_record", "parquet_columns")
 """Formats whose files are read one after the other unless a read config changes it.
 
