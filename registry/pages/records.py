@@ -25,7 +25,7 @@ from registry.reading.conditions import column_text, is_comparable, text_literal
 from registry.shards import open_shard
 from registry.splits import Plan
 from registry.tfrecord.framing import HEADER_BYTES
-from registry.tfrecord.mapped import MappedShard
+from registry.tfrecord.shard import MappedShard
 
 _ROWS: Final = 50
 _PAGE_BYTES: Final = 2**26

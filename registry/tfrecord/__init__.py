@@ -20,10 +20,8 @@ from registry.tfrecord.framing import (
     masked_crc32c,
 )
 from registry.tfrecord.index import IndexFolder
-from registry.tfrecord.mapped import MappedShard
 from registry.tfrecord.reader import hash_file, read_records, walk_file
-from registry.tfrecord.shard import open_shard
-from registry.tfrecord.streamed import StreamedShard
+from registry.tfrecord.shard import MappedShard, StreamedShard, open_shard
 from registry.tfrecord.window import read_blocks
 
 __all__ = [

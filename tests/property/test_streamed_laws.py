@@ -14,7 +14,7 @@ from support.remote_samples import MemoryObjects
 
 from registry.errors import CorruptRecordError, ShardMismatchError
 from registry.tfrecord import IndexFolder, Places, frame_record, open_shard
-from registry.tfrecord.streamed import StreamedShard
+from registry.tfrecord.shard import StreamedShard
 
 MOST = 60
 
