@@ -1,6 +1,6 @@
 """Reads the environment variables that configure the registry. docs/environment.md lists them all.
 
-An empty variable counts as unset. A team's service may provide defaults for some of them, see ``api.team_settings``.
+An empty variable counts as unset. A team's service may provide defaults for some of them, see ``api.logins``.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from typing import Final
 import registry
 from registry.api.catalog import Catalog, connect
 from registry.api.locations import cache, catalog_url, logins, open_data, team_settings
-from registry.api.team_settings import is_older, read_service_index
+from registry.api.logins import is_older, read_service_index
 from registry.catalog import is_site, masked_url
 from registry.catalog.service_index import API_VERSION, CLIENT_SETTINGS
 from registry.errors import CatalogPermissionError, RegistryError

@@ -26,8 +26,7 @@ from registry.errors import (
 from registry.lazy import lazy_types
 
 if TYPE_CHECKING:  # numpy and pydantic are loaded when something is read
-    from registry.api.logins import Logins
-    from registry.api.team_settings import TeamSettings
+    from registry.api.logins import Logins, TeamSettings
     from registry.catalog import CatalogBackend
     from registry.catalog.site import SiteOptions
     from registry.model import DatasetVersion
@@ -222,7 +221,7 @@ def logins() -> Logins:
 
 def team_settings() -> TeamSettings:
     """The client settings of the services that this user has logged in to."""
-    from registry.api.team_settings import TeamSettings
+    from registry.api.logins import TeamSettings
 
     return TeamSettings(_user_folder(), read_variable(CATALOG_VARIABLE))
 

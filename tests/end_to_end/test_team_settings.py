@@ -16,7 +16,7 @@ from support.services import TestServer, make_token
 import registry
 from registry.api.doctor import Level, examine
 from registry.api.locations import team_settings
-from registry.api.team_settings import TeamSettings
+from registry.api.logins import TeamSettings
 from registry.catalog import open_catalog
 from registry.catalog.service_index import CLIENT_SETTINGS, client_settings, make_service_index
 from registry.catalog.sql_catalog import SqlCatalog
@@ -105,7 +105,7 @@ def test_a_client_asks_again_after_an_hour(
 ) -> None:
     log_in(server, monkeypatch)
     monkeypatch.setattr(
-        "registry.api.team_settings.read_service_index",
+        "registry.api.logins.read_service_index",
         lambda _: json.loads(make_service_index("x", {"tries": 4, "announcement": "Bye."})),
     )
     with registry.connect(server.url) as catalog:
@@ -152,7 +152,7 @@ def test_no_server_chooses_places_hosts_or_tokens(tmp_path: Path, monkeypatch: p
     settings = TeamSettings(tmp_path / "user", "https://evil.example/")
     settings.file.change("https://evil.example/", {"settings": HOSTILE, "read_at": "x"})
     assert settings.current() == ("https://evil.example/", {})
-    monkeypatch.setattr("registry.api.team_settings.read_service_index", lambda _: {"clients": HOSTILE | {"tries": 3}})
+    monkeypatch.setattr("registry.api.logins.read_service_index", lambda _: {"clients": HOSTILE | {"tries": 3}})
     settings.keep("https://evil.example/")
     assert json.loads(settings.file.path.read_text())["https://evil.example/"]["settings"] == {"tries": "3"}
     names = ("REGISTRY_TRIES", "REGISTRY_CACHE_DIR", "REGISTRY_CATALOG")
@@ -167,7 +167,7 @@ def test_an_older_client_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     settings = TeamSettings(tmp_path, "https://catalog.example/")
     for least in ("99.0", "0.1"):
         index = {"clients": {"least_release": least}}
-        monkeypatch.setattr("registry.api.team_settings.read_service_index", lambda _, index=index: index)
+        monkeypatch.setattr("registry.api.logins.read_service_index", lambda _, index=index: index)
         if least == "0.1":
             settings.keep("https://catalog.example/")  # a warning would be an error
         else:
