@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     )
     from registry.api.lock import is_locked, locked
     from registry.api.reports import AddReport
+    from registry.api.team import verify_webhook
     from registry.api.tfds_compat import builder
-    from registry.api.webhooks import verify_webhook
 
 __all__ = [
     "CATALOG_VARIABLE", "DATA_DIR_VARIABLE", "AddReport", "Addition", "Catalog", "Dataset", "DatasetLike", "Lifecycle",
@@ -51,7 +51,7 @@ __getattr__, __dir__ = lazy_exports(
         "locations": "CATALOG_VARIABLE DATA_DIR_VARIABLE cache catalog_url data_folder make_catalog_folder",
         "lock": "is_locked locked",
         "reports": "AddReport",
+        "team": "verify_webhook",
         "tfds_compat": "builder",
-        "webhooks": "verify_webhook",
     },
 )

@@ -72,7 +72,6 @@ from registry.masking import MASK
 from registry.model import Description, DescriptionArguments, Reference, VersionState, parse_duration, whole_number
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or published
-    from registry.api.access import Tokens
     from registry.api.arguments import DatasetLike, Moment
     from registry.api.backups import Backup
     from registry.api.dataset import Dataset
@@ -81,7 +80,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or pu
     from registry.api.pinning import CatalogPins
     from registry.api.provenance import CatalogSource
     from registry.api.reports import CatalogReport, CopiedVersion, CopyReport, GarbageReport, VerifiedVersion
-    from registry.api.webhooks import Webhooks
+    from registry.api.team import Tokens, Webhooks
     from registry.catalog import (
         CatalogBackend,
         ClockCorrection,
@@ -534,14 +533,14 @@ class Catalog(Adding):
     @property
     def tokens(self) -> Tokens:
         """The access tokens for the server of a shared catalog: ``create``, ``list``, ``revoke``."""
-        from registry.api.access import Tokens
+        from registry.api.team import Tokens
 
         return Tokens(self.backend.access)
 
     @property
     def webhooks(self) -> Webhooks:
         """Receivers of events by HTTP: ``create``, ``list``, ``secret``, ``remove``, ``resume``, ``test``."""
-        from registry.api.webhooks import Webhooks
+        from registry.api.team import Webhooks
 
         return Webhooks(self.backend)
 

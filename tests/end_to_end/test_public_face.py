@@ -15,11 +15,11 @@ import pytest
 from support.golden import check_errors
 
 import registry
-from registry.api.access import Tokens
 from registry.api.adding import Addition
 from registry.api.lifecycle import Aliases, Experiments, Lifecycle, Reservations
 from registry.api.mirrors import Mirrors
 from registry.api.pinning import CatalogPins
+from registry.api.team import Tokens
 from registry.argument_types import typed_methods
 from registry.cli.main import cli
 from registry.errors import ConflictError, NotFoundError, PartialFailureError, StorageError, UsageError, WrongTypeError

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from registry.api.webhooks import verify_webhook
+from registry.api.team import verify_webhook
 
 SECONDS = 60
 
