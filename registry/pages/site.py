@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from registry.api import Catalog
-from registry.api.site_index import CATALOG_NAME, write_index
 from registry.catalog import EventFilter, stream_events
 from registry.catalog.site_index import INDEX_NAME, SiteIndex, is_local, parse_site_index
 from registry.engines import Piece, choose_engine, watch_tasks
@@ -37,6 +36,7 @@ from registry.pages.crawling import Address, Crawl, SiteRenderer, group_of, open
 from registry.pages.page import DATASETS, Page, SiteView, Visit, file_names
 from registry.pages.rendering import catalog_name, first_words, render
 from registry.pages.site_files import DATA, MANIFEST, FileFacts, FileGroup, SiteFiles, place_files, sizes_of
+from registry.pages.site_index import CATALOG_NAME, write_index
 from registry.storage import LocalStore, Store, expand_home, open_store, require_no_secrets, spell_place
 from registry.storage.temporary import TemporaryStore
 

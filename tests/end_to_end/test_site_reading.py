@@ -14,7 +14,6 @@ from support.sites import make_site, snapshot
 from support.web_server import serve
 
 import registry
-from registry.api.site_index import write_index
 from registry.catalog.site_index import parse_site_index
 from registry.cli.main import run
 from registry.errors import (
@@ -28,6 +27,7 @@ from registry.errors import (
     UsageError,
     YankedVersionWarning,
 )
+from registry.pages.site_index import write_index
 from registry.pins.keys import load_private_key, new_key
 from registry.pins.signature import sign_index
 from registry.storage import open_store

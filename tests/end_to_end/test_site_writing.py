@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from support.web_server import serve
 
 import registry
-from registry.api.site_index import write_index
 from registry.catalog.site_index import SiteIndex, parse_site_index
 from registry.errors import ConflictError, DatasetNotFoundError, UsageError
+from registry.pages.site_index import write_index
 from registry.pins.keys import key_id
 from registry.pins.signature import verify_index
 from registry.storage import Store, open_store
