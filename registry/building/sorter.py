@@ -28,7 +28,7 @@ from registry.building.run_files import RunFile
 from registry.building.run_format import BlockTable, KeyedFrames, KeyRange, Run, Start, write_blocks, write_run
 from registry.errors import DuplicateKeyError
 from registry.tfrecord import Frames
-from registry.wire.gather import take_ragged
+from registry.wire.gather import order_words, take_ragged
 
 DEFAULT_BUDGET_BYTES: Final = 64 * 2**20
 FAN_IN: Final = 128
@@ -289,7 +289,7 @@ def order_keys(keys: SortKeys) -> tuple[_Integers, int | None]:
     (array([1, 0, 2]), 1)
     """
     high, low = _words_of(keys)
-    order: _Integers = np.argsort(high)
+    order = order_words(high)
     found = high[order]
     equal = found[1:] == found[:-1]
     if not equal.any():  # almost always, if the keys are hashes

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.storage import storage_errors
+from registry.wire.gather import order_words
 
 _ROWS: Final = 2**16
 """The maximum number of equal digests that are returned at once."""
@@ -215,7 +216,7 @@ def sort_digests(digests: bytes | bytearray, *, num_bytes: int) -> bytes:
     """Concatenated digests of ``num_bytes`` bytes, a multiple of 8, in sorted order."""
     columns = np.frombuffer(digests, ">u8").reshape(-1, num_bytes // 8)
     firsts = columns[:, 0].astype(np.uint64)  # numbers in the byte order of this machine
-    order = np.argsort(firsts)
+    order = order_words(firsts)
     rows = columns.view(f"V{num_bytes}").reshape(-1)[order]
     is_same = np.diff(firsts[order]) == 0
     same = np.flatnonzero(is_same)

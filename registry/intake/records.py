@@ -40,6 +40,7 @@ from registry.shards.blocks import TableBlock, copy_records
 from registry.statistics.duplicates import hash_items
 from registry.tfrecord import Frames, frame_records
 from registry.wire import BytesColumn
+from registry.wire.gather import order_words
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -157,22 +158,22 @@ class Occurrences:
 
     def __init__(self, num_hashes: int = 0) -> None:
         """``num_hashes`` is the expected number of distinct hashes, for which the table need not grow."""
-        # A hash table with open addressing: a slot holds 0, or a hash and how often it was repeated. It is at most half
-        # full. The system provides memory for the repetitions only where there are any.
+        # A hash table with open addressing: a slot holds 0, or a mixed hash and how often it was repeated. It is at
+        # most half full. The system provides memory for the repetitions only where there are any.
         num_slots = max(_LEAST_SLOTS, 1 << (2 * num_hashes).bit_length())
         self._slots, self._repeated = np.zeros(num_slots, np.uint64), np.zeros(num_slots, np.uint32)
         self._num_hashes = 0
 
     def count(self, hashes: Hashes) -> npt.NDArray[np.int64]:
         """Return the number of earlier occurrences of each hash, shape (n,), and count these."""
-        hashes = np.where(hashes, hashes, MULTIPLIER)
-        ordered = np.sort(hashes)
-        if not _has_equal(ordered):  # almost always: sorting with an inverse takes longer
-            return self._count(hashes, 0)
-        order = np.argsort(hashes, kind="stable")
+        mixed = np.where(hashes, hashes, MULTIPLIER) * MULTIPLIER
+        order = order_words(mixed)  # a processor reads ascending slots of a large table in a third of the time
+        ordered, counts = mixed[order], np.empty(len(hashes), np.int64)
+        if not _has_equal(ordered):  # almost always
+            counts[order] = self._count(ordered, 0)
+            return counts
         starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
         sizes = np.diff(starts, append=len(hashes))
-        counts = np.empty(len(hashes), np.int64)
         counts[order] = np.arange(len(hashes)) + np.repeat(self._count(ordered[starts], sizes - 1) - starts, sizes)
         return counts
 
@@ -202,7 +203,7 @@ class Occurrences:
     def _find_or_add(self, hashes: Hashes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """Return the slot of each of ``hashes``, which are distinct, and whether it was there before."""
         slots, last = self._slots, len(self._slots) - 1
-        places = (hashes * MULTIPLIER >> np.uint64(64 - last.bit_length())).astype(np.int64)
+        places = (hashes >> np.uint64(64 - last.bit_length())).astype(np.int64)
         is_known = slots[places] == hashes
         left = np.flatnonzero(~is_known)
         while left.size:
