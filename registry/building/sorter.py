@@ -15,7 +15,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, chain, islice, pairwise
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -315,15 +315,15 @@ def _cuts(sizes: _Integers, most_bytes: int) -> Iterator[int]:
         yield start
 
 
-def _join(blocks: list[KeyedFrames], data: memoryview | None = None) -> KeyedFrames:
-    """One block of all; ``data`` is that of their frames, if it is in one place already."""
+def _join(blocks: list[KeyedFrames], data: bytes | memoryview) -> KeyedFrames:
+    """One block of all, with ``data`` as the data of its frames unless it is the only one."""
     if len(blocks) == 1:
         return blocks[0]
     lengths = np.concatenate([block.frames.lengths for block in blocks])
     return KeyedFrames(
         np.concatenate([block.sort_keys for block in blocks]),
         None if all(block.labels is None for block in blocks) else _JoinedLabels(blocks),
-        Frames(b"".join([block.frames.data for block in blocks]) if data is None else data, lengths),
+        Frames(data, lengths),
     )
 
 
@@ -359,7 +359,7 @@ class _Held:
     def take(self) -> list[_BlockRange]:
         """All entries, which are no longer in the list of blocks. Their frames stay in ``data`` until ``clear``."""
         self._join_small()
-        parts = [_BlockRange(block, 0, len(block)) for block in map(_Block, self._blocks)]
+        parts = [_BlockRange(_Block([block]), 0, block.num_records) for block in self._blocks]
         self._blocks = []
         return parts
 
@@ -398,11 +398,12 @@ class _JoinedLabels(Sequence[str]):
 
 
 class _Block:
-    """A block in memory, with what sorting needs of it."""
+    """Consecutive blocks in memory, with what sorting needs of them. Their frames are copied only once, in order."""
 
-    def __init__(self, block: KeyedFrames) -> None:
-        self.sort_keys, self.labels = block.sort_keys, block.labels
-        self.data, self.lengths = memoryview(block.frames.data), block.frames.lengths
+    def __init__(self, blocks: list[KeyedFrames]) -> None:
+        joined = _join(blocks, b"")
+        self.sort_keys, self.labels, self.lengths = joined.sort_keys, joined.labels, joined.frames.lengths
+        self.pieces = [memoryview(block.frames.data) for block in blocks]
         self.ends = np.cumsum(self.lengths)
 
     def __len__(self) -> int:
@@ -437,17 +438,23 @@ class _BlockRange(NamedTuple):
     start: int
     stop: int
 
-    @property
-    def data(self) -> memoryview:
-        """The frames, one after the other."""
+    def pieces(self) -> Iterator[memoryview]:
+        """The frames, one after the other, where they are."""
         ends = self.block.ends
-        return self.block.data[int(ends[self.start - 1]) if self.start else 0 : int(ends[self.stop - 1])]
+        start, stop = int(ends[self.start - 1]) if self.start else 0, int(ends[self.stop - 1])
+        for piece in self.block.pieces:
+            yield piece[max(0, start) : max(0, stop)]
+            start, stop = start - len(piece), stop - len(piece)
 
     def views(self) -> Iterator[memoryview]:
         """Each frame."""
-        ends = self.block.ends[self.start : self.stop]
-        starts = ends - self.block.lengths[self.start : self.stop]
-        return map(self.block.data.__getitem__, map(slice, starts.tolist(), ends.tolist()))
+        lengths = iter(self.block.lengths[self.start : self.stop].tolist())
+        for piece in self.pieces():
+            start = 0
+            while start < len(piece):
+                stop = start + next(lengths)
+                yield piece[start:stop]
+                start = stop
 
 
 class _Entries:
@@ -465,7 +472,8 @@ class _Entries:
         if int(ends[-1]) > _LONG_FRAME * len(self.lengths):
             self._views = [view for part in parts for view in part.views()]
             return
-        self._data = np.frombuffer(b"".join([part.data for part in parts]) if data is None else data, np.uint8)
+        pieces = chain.from_iterable(part.pieces() for part in parts)
+        self._data = np.frombuffer(b"".join(pieces) if data is None else data, np.uint8)
 
     @property
     def overhead_bytes(self) -> int:
@@ -531,7 +539,7 @@ class _RunReader:
         found = list(islice(self._blocks, self._at_once))
         if not found:
             return False
-        self.block, self.position = _Block(_join(found)), 0
+        self.block, self.position = _Block(found), 0
         return True
 
     def skip_to(self, key: bytes) -> bool:
