@@ -103,7 +103,6 @@ def open_arrays(files: Files, options: AddOptions) -> Source:
             lengths differ, or the names of splits are ambiguous.
         StorageError: a file cannot be read.
     """
-    import_pyarrow()
     refuse_folder_columns(files.names, options.splits, hint="Rename the folders.")
     splits = find_splits(files.names, options)
     arrays = {name: _read_headers(files.store, name) for names in splits.files.values() for name in names}
@@ -123,7 +122,6 @@ def open_arrays(files: Files, options: AddOptions) -> Source:
         hints=hints,
         is_typed=len(hints) == len(forms),
         files=account_for_source(files, splits, "array file"),
-        origins=files.origins,
         split_reason=reason,
     )
 

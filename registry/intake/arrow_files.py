@@ -121,7 +121,6 @@ def _names_inside(fields: Iterable[Any]) -> Iterator[str]:
 
 
 def _open(files: Files, options: AddOptions, kind: str, read_tables: _Tables) -> Source:
-    import_pyarrow()
     seen: list[tuple[str, Any]] = []
     hints: dict[str, Feature] = {}
     metadata: list[DatasetMetadata] = []

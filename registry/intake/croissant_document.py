@@ -110,13 +110,6 @@ class Document:
     files: Mapping[str, Resource] = field(default_factory=dict)
     record_sets: tuple[RecordSet, ...] = ()
 
-    def set_of_field(self, field_id: str) -> RecordSet | None:
-        """The record set that contains a field."""
-        return next(
-            (record_set for record_set in self.record_sets if any(each.id == field_id for each in record_set.fields)),
-            None,
-        )
-
 
 def parse_document(data: bytes, name: str) -> Document:
     """Parse a document.

@@ -28,7 +28,7 @@ from registry.intake.croissant_document import (
 )
 from registry.intake.feature_text import parse_feature
 from registry.intake.file_parts import FilePart, combine_splits, decode_text, open_parts
-from registry.intake.kinds import KINDS, kind_of
+from registry.intake.kinds import kind_of, open_kind
 from registry.intake.listing import list_folder
 from registry.intake.media_bytes import CheckMedia
 from registry.intake.object_tables import cut_table
@@ -93,11 +93,8 @@ def open_croissant(files: Files, options: AddOptions) -> Source:
             f"{name}: it is larger than {_MOST_BYTES:,} bytes", hint="Leave inline data out.", details={"file": name}
         )
     document = parse_document(data, name)
-    if len(files.names) == 1:  # the caller passed the document, whose files are next to it
-        folder = list_folder(root_of(files.store), files.location)
-        folder = replace(folder, origins=files.origins)
-    else:
-        folder = files
+    is_alone = len(files.names) == 1  # the caller passed the document, whose files are next to it
+    folder = list_folder(root_of(files.store), files.location) if is_alone else files
     return _Opener(document, name, folder).open(options)
 
 
@@ -135,7 +132,6 @@ class _Opener:
             summary=f"Croissant record set {record_set.name!r}: {source.summary}",
             files=[*source.files, *document, *skipped, *self._folder.skipped],
             metadata=self._document.metadata,
-            origins=self._folder.origins,
         )
 
     def _choose(self, name: str | None) -> RecordSet:
@@ -189,10 +185,9 @@ class _Opener:
         """The record set in the document that a field refers to."""
         if not field.references:
             return None
-        result = self._document.set_of_field(field.references)
-        return result or next(
-            (record_set for record_set in self._document.record_sets if record_set.id == field.references), None
-        )
+        sets = self._document.record_sets
+        of_field = (record_set for record_set in sets if any(each.id == field.references for each in record_set.fields))
+        return next(of_field, None) or next((each for each in sets if each.id == field.references), None)
 
     def _open_tables(self) -> Source:
         columns = {field.name: self._column_of(field) for field in self._columns}
@@ -204,9 +199,7 @@ class _Opener:
             split_by = self._split.name
             columns[split_by] = self._split.column
         sources = {
-            split: KINDS[kind].open()(
-                self._read.only(names), AddOptions(kind=kind, splits={split: "*"}, has_csv_options=False)
-            )
+            split: open_kind(kind, self._read.only(names), AddOptions(splits={split: "*"}, has_csv_options=False))
             for split, names in splits.items()
         }
         reason = f"the field {self._split.name!r}" if self._split else "the record set has no field of splits"

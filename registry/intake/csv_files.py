@@ -72,7 +72,6 @@ def open_csv(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYTE
         StorageError: a file cannot be read.
         MissingExtraError: pyarrow is not installed.
     """
-    import_pyarrow()
     given = _checked(options)
     layouts: list[_Layout] = []
 

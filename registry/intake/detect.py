@@ -23,7 +23,7 @@ from registry.intake.archives import extract, is_archive
 from registry.intake.croissant_files import find_document
 from registry.intake.hugging_face_folders import files_of_config, is_hugging_face
 from registry.intake.in_place import explain_records, format_of_records, refuse_folders_of_others
-from registry.intake.kinds import ARCHIVE, KINDS, MEDIA, kind_of, sniff_kind
+from registry.intake.kinds import ARCHIVE, KINDS, MEDIA, kind_of, open_kind, sniff_kind
 from registry.intake.listing import Progress, list_files
 from registry.intake.media_bytes import extension_of
 from registry.intake.media_files import is_metadata
@@ -156,7 +156,7 @@ def _open_kind(kind: str, files: Files, names: Sequence[str], options: AddOption
     given = files
     if len(names) < len(files.names):
         given = replace(files.only(names), skipped=_skip_others(files, names, kind=kind))
-    source = KINDS[kind].open()(given, replace(options, kind=kind))
+    source = open_kind(kind, given, options)
     if kind == "croissant" and not (options.split_by or source.split_by):
         source = source.with_split_names(options.split_names(source.splits))
     if _CARD in files.names and _CARD not in names:

@@ -135,7 +135,6 @@ def make_parts(files: Files, options: AddOptions, kind: str, open_file: Callable
         summary="",
         parts=add_folder_columns(parts, options.wishes()),
         files=[*uses, *files.skipped],
-        origins=files.origins,
         split_reason=splits.reason,
     )
 

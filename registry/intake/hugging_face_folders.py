@@ -51,7 +51,7 @@ from registry.intake.arrow_files import (
     with_plain_files,
 )
 from registry.intake.file_parts import combine_splits
-from registry.intake.kinds import KINDS, MEDIA, kind_of
+from registry.intake.kinds import KINDS, MEDIA, kind_of, open_kind
 from registry.intake.options import AddOptions
 from registry.intake.source import Files, Rows, Source
 from registry.interop.dataset_card import CARD, describe_card, read_card, read_front_matter
@@ -144,7 +144,6 @@ def open_saved_dataset(files: Files, options: AddOptions) -> Source:
         summary=f"Hugging Face dataset: {counted(len(folders), 'split')}, {counted(len(names), 'Arrow file')}",
         files=(*uses, *files.skipped),
         metadata=replace(source.metadata, **texts),
-        origins=files.origins,
         split_reason="the splits that were saved",
     )
 
@@ -295,7 +294,7 @@ def open_repository(files: Files, options: AddOptions) -> Source:
         forced = None if options.kind == "hugging_face" else options.kind
         kind = forced or _kind_of(files, split, names)
         options.require_csv(kind)
-        sources[split] = KINDS[kind].open()(own, replace(options, kind=kind, splits={split: "*"}, rename_splits=None))
+        sources[split] = open_kind(kind, own, replace(options, splits={split: "*"}, rename_splits=None))
     reason = f"the config {config.name!r} of the dataset card"
     source = combine_splits(sources, split_reason=reason)
     others = [name for name in files.names if name not in used and name != CARD]
@@ -307,7 +306,6 @@ def open_repository(files: Files, options: AddOptions) -> Source:
         hints={**classes, **source.hints},
         files=[*source.files, *card, *skipped, *files.skipped],
         metadata=metadata,
-        origins=files.origins,
     )
 
 

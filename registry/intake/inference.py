@@ -30,7 +30,7 @@ from registry.intake.media_bytes import (
     without_decoding,
 )
 from registry.intake.schema import AS_BEFORE, Schema, describe_type, keep_types
-from registry.intake.source import Rows
+from registry.intake.source import Rows, Source
 from registry.intake.text_types import TextTypes
 from registry.intake.value_types import (
     TypeConflictError,
@@ -71,29 +71,19 @@ class Inference:
     """Collects the types of each column from rows, in bounded memory.
 
     Args:
-        is_text: whether values are text whose types have to be inferred, as in a CSV.
-        is_csv: whether the caller can say which texts mean null.
-        hints: features that the source itself defines, by column.
+        source: the source, which may define features itself, and whose values may all be text.
         wishes: types that the user requests, and those of the previous version, by column.
         dates: whether a column of text becomes a column of times if every value is a time in ISO 8601.
     """
 
-    def __init__(
-        self,
-        *,
-        is_text: bool,
-        is_csv: bool = False,
-        hints: Mapping[str, Feature],
-        wishes: Mapping[str, Wish] | None = None,
-        dates: bool = False,
-    ) -> None:
+    def __init__(self, source: Source, wishes: Mapping[str, Wish], *, dates: bool = False) -> None:
         self._dates = dates
-        self._is_text = is_text
-        self._is_csv = is_csv
-        self._hints = dict(hints)
-        self._wishes = {name: wish for name, wish in (wishes or {}).items() if not wish.is_inferred}
-        self._before = {name: wish for name, wish in (wishes or {}).items() if wish.is_inferred}
-        types = {name: wish.arrow_type for name, wish in (wishes or {}).items() if wish.is_remembered}
+        self._is_text = source.is_text
+        self._is_csv = source.kind == "csv"
+        self._hints = source.hints
+        self._wishes = {name: wish for name, wish in wishes.items() if not wish.is_inferred}
+        self._before = {name: wish for name, wish in wishes.items() if wish.is_inferred}
+        types = {name: wish.arrow_type for name, wish in wishes.items() if wish.is_remembered}
         self._nullable = {
             path for name, kind in types.items() if kind is not None for path in nullable_paths(name, kind)
         }
@@ -232,25 +222,16 @@ class Inference:
         return replace(plain, feature=feature, arrow_type=kind, reason=reason, decimals=tuple(united.decimals))
 
 
-def declare_schema(
-    first: Rows,
-    *,
-    hints: Mapping[str, Feature],
-    wishes: Mapping[str, Wish],
-    is_typed: bool = False,
-    may_lack_columns: bool = False,
-) -> Schema | None:
+def declare_schema(source: Source, first: Rows, wishes: Mapping[str, Wish]) -> Schema | None:
     """Return the schema of a source if it is known without reading all rows, else None.
 
     A schema file that lists every column is sufficient, because it also states which columns may be null. Rows that
     contradict it are unusable.
 
     Args:
-        first: the first rows of the source: their columns, and an example of each.
-        hints: features that the source itself defines, by column.
+        source: the source.
+        first: its first rows: their columns, and an example of each.
         wishes: types that the user requests, by column.
-        is_typed: whether no value of the columns in ``hints`` is null.
-        may_lack_columns: whether later rows may have columns that ``first`` lacks.
 
     Raises:
         UsageError: a requested column does not exist.
@@ -259,33 +240,28 @@ def declare_schema(
     names = first.table.schema.names
     if not names:  # none of the first rows can be used
         return None
-    if may_lack_columns:
+    if source.may_lack_columns:
         if any(wish.is_remembered and name not in names for name, wish in wishes.items()):
             return None
         names = [*names, *(name for name in wishes if name not in names)]
     described: list[ColumnSchema] = []
     skipped: list[str] = []
     for name in names:
-        wish, hint = wishes.get(name), hints.get(name)
-        plain = ColumnSchema(name=name, feature=Text(), arrow_type=None, example=_first_example(first, name))
-        kind = plain_type(column_array(first.table, name).type)  # text and bytes are one dtype
+        wish, hint = wishes.get(name), source.hints.get(name)
+        column = _Column((("", 0), 0))
+        column.update(column_array(first.table, name), lambda index: ("", index))
+        plain = ColumnSchema(name=name, feature=Text(), arrow_type=None, example=column.example)
         if wish is not None and wish.action == "skip":
             skipped.append(name)
         elif wish is not None and wish.feature is not None and wish.optional is not None and not wish.is_inferred:
-            described.append(_request(plain, wish, kind))
-        elif (wish is None or wish.is_inferred) and hint is not None and is_typed:
-            column = _decide(plain, hint, _describe_hint(hint), None, None, kind)
-            described.append(column if wish is None else _keep(column, wish, kind))
+            described.append(_request(plain, wish, column.kind))
+        elif (wish is None or wish.is_inferred) and hint is not None and source.is_typed:
+            decided = _decide(plain, hint, _describe_hint(hint), None, None, column.kind)
+            described.append(decided if wish is None else _keep(decided, wish, column.kind))
         else:
             return None
     check_wishes(wishes, names)
     return _checked(Schema(tuple(described), tuple(skipped)))
-
-
-def _first_example(rows: Rows, name: str) -> str:
-    array = column_array(rows.table, name)
-    index = None if array.null_count == len(array) else first_of(array.is_valid(), value=True)
-    return "" if index is None else show_value(python_value(array, index))
 
 
 def check_wishes(wishes: Mapping[str, Wish], columns: Sequence[str]) -> None:

@@ -83,7 +83,6 @@ def open_json(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYT
         StorageError: a file cannot be read.
         MissingExtraError: pyarrow is not installed.
     """
-    import_pyarrow()
     layouts: list[str] = []
 
     def open_file(name: str) -> Reader | None:

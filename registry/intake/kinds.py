@@ -6,10 +6,10 @@ To add a kind, write a module with an opener next to the others, and add a row t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Final, TypeAlias, cast
+from typing import Final
 
 from registry.errors import SourceError
 from registry.intake.archives import EXTENSIONS as ARCHIVES
@@ -18,10 +18,8 @@ from registry.intake.media_bytes import AUDIO, IMAGES, VIDEOS, extension_of, for
 from registry.intake.options import AddOptions
 from registry.intake.source import Files, Source
 from registry.intake.text_files import COMPRESSIONS, decompress
+from registry.shards.arrow_values import import_pyarrow
 from registry.storage.faults import storage_errors
-
-Opener: TypeAlias = Callable[[Files, AddOptions], Source]
-"""A function that opens the files of a kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +27,7 @@ class Kind:
     """A kind of source.
 
     Attributes:
-        opener: the module in ``registry.intake``, and its function that opens files of this kind.
+        opener: the module in ``registry.intake``, and its function that opens ``Files`` with ``AddOptions``.
         extensions: the ends of their names, in lower case. Empty if other files decide; see ``detect``.
         noun: the word for a file of this kind in messages; the plural adds an s.
     """
@@ -37,11 +35,6 @@ class Kind:
     opener: str
     extensions: tuple[str, ...] = ()
     noun: str = "file"
-
-    def open(self) -> Opener:
-        """Import the opener."""
-        module, _, name = self.opener.partition(":")
-        return cast("Opener", getattr(import_module(f"registry.intake.{module}"), name))
 
 
 def _with_compressed(*extensions: str) -> tuple[str, ...]:
@@ -66,6 +59,19 @@ KINDS: Final[dict[str, Kind]] = {
     "hugging_face": Kind(opener="hugging_face_folders:open_hugging_face"),
     "croissant": Kind(opener="croissant_files:open_croissant"),
 }
+
+
+def open_kind(kind: str, files: Files, options: AddOptions) -> Source:
+    """Open files with the reader of their kind.
+
+    Raises:
+        MissingExtraError: pyarrow is not installed.
+        SourceError, UsageError, StorageError: see the opener.
+    """
+    import_pyarrow()
+    module, _, name = KINDS[kind].opener.partition(":")
+    source: Source = getattr(import_module(f"registry.intake.{module}"), name)(files, replace(options, kind=kind))
+    return replace(source, origins=files.origins)
 
 
 ARCHIVE: Final = "archive"

@@ -35,7 +35,7 @@ from registry.intake.file_parts import (
     open_parts,
     refuse_folder_columns,
 )
-from registry.intake.kinds import KINDS, sniff_kind
+from registry.intake.kinds import KINDS, open_kind, sniff_kind
 from registry.intake.media_bytes import (
     IMAGE_FAULTS,
     CheckMedia,
@@ -82,7 +82,6 @@ def open_media(files: Files, options: AddOptions) -> Source:
     """
     kind = options.kind or ""
     column = _COLUMNS[kind]
-    import_pyarrow()
     is_text = kind == "text"
     # Files without an extension are here only because their first bytes are those of media: see detect.
     extensions = KINDS[kind].extensions if is_text else ("", *KINDS[kind].extensions)
@@ -149,7 +148,6 @@ def open_media(files: Files, options: AddOptions) -> Source:
         path_column=PATH if has_path else "",
         is_typed=metadata is None,
         files=account_for_source(files, splits, KINDS[kind].noun, metadata=metadata_names),
-        origins=files.origins,
         split_reason=splits.reason,
         # TFDS's ImageFolder does the same.
         metadata=DatasetMetadata(supervised_keys=(column, "label") if kind == "images" and label is not None else None),
@@ -341,7 +339,7 @@ def read_metadata(files: Files, names: Sequence[str], media: Sequence[str], noun
         )
     matching = Metadata(names, media, spell_place(files.location), is_text=formats == ["csv"])
     for name in names:
-        source = KINDS[formats[0]].open()(files.only([name]), AddOptions(kind=formats[0], has_csv_options=False))
+        source = open_kind(formats[0], files.only([name]), AddOptions(has_csv_options=False))
         matching.hints |= {column: feature for column, feature in source.hints.items() if column != FILE_NAME}
         for part in source.parts:
             for rows in part.read():

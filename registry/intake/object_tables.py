@@ -20,11 +20,9 @@ from typing import Any, Final
 import numpy as np
 
 from registry.errors import SourceError, warn
-from registry.features import Feature
 from registry.intake.python_values import Column, ValueConverter, array_column, convert_block
 from registry.intake.source import MAX_BYTES, MAX_ROWS, Rows, Source, SourcePart
 from registry.intake.values import column_errors, is_unicode
-from registry.model import DatasetMetadata
 from registry.shards.arrow_values import import_pyarrow, plain_array
 from registry.splits import counted
 
@@ -46,10 +44,8 @@ def object_source(
     columns: Sequence[str],
     read: Callable[[], Iterator[Rows]],
     *,
-    hints: Mapping[str, Feature] | None = None,
-    may_lack_columns: bool = False,
-    metadata: DatasetMetadata | None = None,
     split: str | None = None,
+    **facts: Any,
 ) -> Source:
     """Make the source of a Python object, whose rows belong to a single split.
 
@@ -58,20 +54,16 @@ def object_source(
         summary: a description of the object for messages.
         columns: the names of the columns.
         read: reads the object from its beginning.
-        hints: features that the object defines, by column.
-        may_lack_columns: whether other columns than ``columns`` may follow, or rows may lack some.
-        metadata: description, license and so on.
         split: the split that the object names, or None.
+        facts: other attributes of ``Source``, such as ``hints``.
     """
     return Source(
         kind=kind,
         summary=summary,
         parts=[SourcePart(split=split or DEFAULT_SPLIT, name=PART, read=read)],
-        columns=() if may_lack_columns else tuple(columns),
-        hints=hints or {},
-        may_lack_columns=may_lack_columns,
-        metadata=metadata or DatasetMetadata(),
+        columns=() if facts.get("may_lack_columns") else tuple(columns),
         split_reason="the split that the dataset names" if split else "one object without splits",
+        **facts,
     )
 
 

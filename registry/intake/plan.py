@@ -266,13 +266,7 @@ def plan_source(
     if first is not None:
         if not source.may_lack_columns and first.table.num_columns:  # check before a long read
             check_wishes(wishes, first.table.schema.names)
-        schema = declare_schema(
-            first,
-            hints=source.hints,
-            wishes=wishes,
-            is_typed=source.is_typed,
-            may_lack_columns=source.may_lack_columns,
-        )
+        schema = declare_schema(source, first, wishes)
     candidates = KeyCandidates([name for name, wish in wishes.items() if not wish.is_inferred])
     if schema is None or first is None:
         source, schema, num_rows, has_paths = _read_all(source, options, candidates, progress)
@@ -341,13 +335,7 @@ def _read_all(
         record has a name in the source.
     """
     bad = BadRows(allowed=options.skip_bad, is_csv=source.kind == "csv")
-    inference = Inference(
-        is_text=source.is_text,
-        is_csv=source.kind == "csv",
-        hints=source.hints,
-        wishes=options.wishes(),
-        dates=options.dates,
-    )
+    inference = Inference(source, options.wishes(), dates=options.dates)
     advance = count_progress(progress, "reading", source.kind, unit="rows", announce=True)
     num_rows, has_paths = 0, True
     kept = _KeptRows() if source.kind in _PARSED_KINDS else None

@@ -182,25 +182,19 @@ class TextStream:
         offset: the place of the first byte that ``read`` returns: 3 after a byte order mark of UTF-8, else 0.
 
     Args:
-        pieces: reads the next bytes, about as many as requested.
-        name: the name of the file.
-        is_compressed: whether the file is compressed.
+        file: the file, as a store opens it.
+        name: its name.
         encoding: the encoding; None for that of the byte order mark, or UTF-8 if there is no mark.
         has_option: whether the caller has an option for the encoding, which hints then mention.
     """
 
-    def __init__(
-        self,
-        pieces: Callable[[int], bytes],
-        *,
-        name: str,
-        is_compressed: bool,
-        encoding: str | None = None,
-        has_option: bool = False,
-    ) -> None:
+    def __init__(self, file: Any, name: str, encoding: str | None, *, has_option: bool) -> None:
+        compressed = decompress(file.read, file.read(_HEAD_BYTES), size=file.num_bytes, name=name)
+        if compressed is None:
+            file.seek(0)
         self.name = name
-        self.is_compressed = is_compressed
-        self._pieces = pieces
+        self.is_compressed = compressed is not None
+        self._pieces = pieces = compressed or file.read
         self._line = 1
         self._waiting = b""
         self._has_option = has_option
@@ -313,17 +307,7 @@ def open_text(
         StorageError: the file is missing or cannot be read.
     """
     with store.open(name) as file:
-        start = file.read(_HEAD_BYTES)
-        pieces = decompress(file.read, start, size=file.num_bytes, name=name)
-        if pieces is None:
-            file.seek(0)
-        yield TextStream(
-            pieces or file.read,
-            name=name,
-            is_compressed=pieces is not None,
-            encoding=encoding,
-            has_option=has_option,
-        )
+        yield TextStream(file, name, encoding, has_option=has_option)
 
 
 def read_blocks(

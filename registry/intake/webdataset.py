@@ -94,7 +94,6 @@ def open_webdataset(files: Files, options: AddOptions) -> Source:
             there is no sample, or the names of splits are ambiguous.
         StorageError: a tar cannot be read.
     """
-    import_pyarrow()
     refuse_folder_columns(files.names, options.splits, hint="Rename the folders.")
     splits = find_splits(files.names, options)
     result = _Found()
@@ -142,7 +141,6 @@ def open_webdataset(files: Files, options: AddOptions) -> Source:
         path_column=PATH if has_path else "",
         may_lack_columns=bool(spread),
         files=account_for_source(files, splits, "tar"),
-        origins=files.origins,
         split_reason=splits.reason,
     )
 

@@ -25,6 +25,7 @@ import pyarrow.csv
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from support.intake_files import bare_source
 
 from registry.errors import SourceError
 from registry.features import Feature, features_from_json, features_to_json
@@ -141,7 +142,7 @@ def rows_of(table: pa.Table, start: int) -> Rows:
 
 
 def infer(blocks: list[tuple[str, Rows]], *, is_text: bool = False, wishes: Any = None) -> Schema:
-    inference = Inference(is_text=is_text, hints={}, wishes=wishes)
+    inference = Inference(bare_source(is_text=is_text), wishes or {})
     for part, rows in blocks:
         inference.update(part, rows)
     return inference.schema()
@@ -434,7 +435,7 @@ def test_floats_that_programs_print_are_read_as_the_same_numbers(
 def test_with_dates_a_column_of_iso_times_is_the_same_times(times: list[Any], other: str, is_text: bool) -> None:
     texts = [one.isoformat() for one in times]
     rows = Rows(table=pa.table({"x": pa.array([None, *texts], pa.string())}), lines=range(2, len(texts) + 3))
-    inference = Inference(is_text=is_text, hints={}, dates=True)
+    inference = Inference(bare_source(is_text=is_text), {}, dates=True)
     inference.update("a.csv", rows)
     values = inference.schema().convert("a.csv", rows).table["x"]
     assert values.to_pylist() == [None, *times]

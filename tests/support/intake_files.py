@@ -54,3 +54,8 @@ def read_all(source: Source) -> tuple[list[tuple[int, dict[str, Any]]], list[Bad
             rows += zip(one.lines, one.table.to_pylist(), strict=True)
             bad += one.bad
     return rows, bad
+
+
+def bare_source(**facts: Any) -> Source:
+    """A source without parts, of which only ``facts`` are known. Texts are those of a CSV."""
+    return Source(kind="csv" if facts.get("is_text") else "rows", summary="", parts=[], **facts)

@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image as Pillow
+from support.intake_files import bare_source
 
 from registry.errors import RegistryWarning, SourceError
 from registry.features import Image
@@ -57,7 +58,7 @@ def bad_of(given: Any) -> list[str]:
 def conflict_of(given: Any) -> str:
     """What inference says of a column without a common type."""
     (part,) = opened(given).parts
-    inference = Inference(is_text=False, hints={})
+    inference = Inference(bare_source(), {})
     for rows in part.read():
         assert not rows.bad
         inference.update(part.name, rows)

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from support.golden import check_errors
+from support.intake_files import bare_source
 
 from registry.errors import SourceError, UsageError
 from registry.features import ClassLabel, Feature, FeaturesDict, Image, Scalar, Tensor, Text
@@ -46,7 +47,7 @@ def infer(
     wishes: Mapping[str, str] | None = None,
 ) -> Schema:
     requested = {name: parse_feature(text) for name, text in (wishes or {}).items()}
-    inference = Inference(is_text=is_text, is_csv=is_text, hints=hints or {}, wishes=requested)
+    inference = Inference(bare_source(is_text=is_text, hints=hints or {}), requested)
     for block in blocks:
         inference.update(block[0], rows_of(block))
     return inference.schema()
@@ -534,7 +535,7 @@ def test_a_schema_file_that_does_not_exist(tmp_path: Any) -> None:
 
 def test_a_type_of_a_schema_file_allows_null_only_if_it_says_so() -> None:
     wishes = parse_schema_file(b"columns:\n  a: int8\n  b: int8?\n", "s.yaml")
-    inference = Inference(is_text=False, hints={}, wishes=wishes)
+    inference = Inference(bare_source(), wishes)
     rows = rows_of(("a", 1, {"a": [1, None], "b": [None, 1]}))
     inference.update("a", rows)
     schema = inference.schema()
@@ -572,27 +573,27 @@ def test_an_image_on_request_is_checked() -> None:
 def test_a_schema_may_be_known_from_the_first_rows() -> None:
     hints: dict[str, Feature] = {"image": Image(), "label": ClassLabel(names=["b", "a"])}
     first = rows_of(("a", 1, {"image": [b"123"], "label": ["a"]}))
-    declared = declare_schema(first, hints=hints, wishes={}, is_typed=True)
+    declared = declare_schema(bare_source(hints=hints, is_typed=True), first, {})
     assert declared.features() == FeaturesDict(hints)
     assert [(one.example, one.num_nulls, one.reason) for one in declared.columns] == [
         ("3 bytes", None, "defined by the source"),
         ('"a"', None, "2 classes of the source, in the order of the source"),
     ]
-    assert declare_schema(first, hints=hints, wishes={}) is None  # values may be null
+    assert declare_schema(bare_source(hints=hints), first, {}) is None  # values may be null
     wishes = {"label": parse_feature("skip"), "image": parse_feature("bytes")}
-    assert declare_schema(first, hints=hints, wishes=wishes, is_typed=True) is None
+    assert declare_schema(bare_source(hints=hints, is_typed=True), first, wishes) is None
 
 
 def test_a_schema_file_of_all_columns_needs_only_the_first_rows() -> None:
     first = rows_of(("a", 1, {"id": ["1"], "old": ["x"]}))
     file = parse_schema_file(b"columns:\n  id: int8\n  old: skip\n  more: Text?\n", "s.yaml")
-    declared = declare_schema(first, hints={}, wishes=file, may_lack_columns=True)
+    declared = declare_schema(bare_source(may_lack_columns=True), first, file)
     assert declared.skipped == ("old",)
     assert declared.features() == FeaturesDict(
         {"id": Tensor(shape=(), dtype="int8"), "more": Scalar(str, optional=True)}
     )
     with pytest.raises(UsageError) as caught:
-        declare_schema(first, hints={}, wishes=file)
+        declare_schema(bare_source(), first, file)
     assert caught.value.message == 'a type is requested for "more", but there is no such column'
 
 
@@ -621,7 +622,7 @@ def test_values_that_python_cannot_represent_have_an_example() -> None:
 
 def test_structs_with_too_many_fields_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(value_types, "MAX_FIELDS", 3)
-    inference = Inference(is_text=False, hints={})
+    inference = Inference(bare_source(), {})
     inference.update("a", rows_of(("a", 1, {"x": [{"a": 1, "b": 1, "c": 1}]})))
     with pytest.raises(SourceError) as caught:
         inference.update("b", rows_of(("b", 1, {"x": [{"d": 1}]})))
