@@ -296,8 +296,6 @@ class _Opener:
                 column=content.name,
                 is_text=is_text,
                 convert=decode_text if is_text else CheckMedia(picture=picture),
-                has_label=False,
-                has_path=False,
                 metadata=pa.table({name: pa.array(value, pa.string()) for name, value in values.items()})
                 if values
                 else None,

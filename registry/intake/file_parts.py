@@ -307,8 +307,8 @@ class FilePart:
     column: str
     is_text: bool
     convert: Convert
-    has_label: bool
-    has_path: bool
+    has_label: bool = False
+    has_path: bool = False
     metadata: pa.Table | None = None
     bad: tuple[BadRow, ...] = ()
 

@@ -174,18 +174,18 @@ class Inference:
             return _request(plain, wish, column.kind)
         if wish is not None and not isinstance(hint, ClassLabel):
             feature, reason = column.classes.decide(name, column.types, is_text=self._is_text, before=wish.classes)
-            return _decide(plain, feature, reason, wish.optional)
+            return _decide(plain, feature, reason, arrow_type_of(feature), wish.optional)
         if hint is not None:
             defined, reason = hint, _describe_hint(hint)
             if column.other_files:
                 defined = without_decoding(hint, column.other_files)
                 place, told = min(column.other_files.values())
                 reason = f"the bytes of the files, because {show_place(place)} is {told}"
-            kind = None
+            kind = arrow_type_of(defined, column.kind)
             if is_file_feature(defined) and (plain.num_nulls or name in self._nullable):
-                defined, kind = SequenceFeature(defined), nullable_type(arrow_type_of(defined))
+                defined, kind = SequenceFeature(defined), nullable_type(kind)
                 reason += "; null is stored as an empty list"
-            decided = _decide(plain, defined, reason, None if wish is None else wish.optional, kind, column.kind)
+            decided = _decide(plain, defined, reason, kind, None if wish is None else wish.optional)
             return replace(decided, checks_files=True)
         try:
             return self._infer(plain, column, column.types.unite(name, self._num_rows, nullable=self._nullable))
@@ -210,7 +210,7 @@ class Inference:
             time = column.texts.time
             if self._dates:
                 feature = feature_of_type(time, name)
-                return _decide(plain, feature, "every value is an ISO date or time", None, time)
+                return _decide(plain, feature, "every value is an ISO date or time", time)
             offer = f"ISO dates or times; to convert them: {_option(name, type_word(time))}, or {spell('dates', True)}"
             reasons = [*(text for text in reasons if text != "the values are text"), offer]
         try:
@@ -256,7 +256,7 @@ def declare_schema(source: Source, first: Rows, wishes: Mapping[str, Wish]) -> S
         elif wish is not None and wish.feature is not None and wish.optional is not None and not wish.is_inferred:
             described.append(_request(plain, wish, column.kind))
         elif (wish is None or wish.is_inferred) and hint is not None and source.is_typed:
-            decided = _decide(plain, hint, _describe_hint(hint), None, None, column.kind)
+            decided = _decide(plain, hint, _describe_hint(hint), arrow_type_of(hint, column.kind))
             described.append(decided if wish is None else _keep(decided, wish, column.kind))
         else:
             return None
@@ -334,8 +334,8 @@ def _request(plain: ColumnSchema, wish: Wish, found: Any) -> ColumnSchema:
     if wish.feature is None:
         raise AssertionError(wish)
     reason = AS_BEFORE if wish.is_remembered else "as requested"
-    decided = _decide(plain, wish.feature, reason, wish.optional, wish.arrow_type, found)
-    return replace(decided, checks_files=True)
+    kind = arrow_type_of(wish.feature, found) if wish.arrow_type is None else wish.arrow_type
+    return replace(_decide(plain, wish.feature, reason, kind, wish.optional), checks_files=True)
 
 
 def _rank(kind: Any) -> tuple[bool, str]:
@@ -344,15 +344,9 @@ def _rank(kind: Any) -> tuple[bool, str]:
 
 
 def _decide(
-    plain: ColumnSchema,
-    feature: Feature,
-    reason: str,
-    optional: bool | None,
-    arrow_type: Any = None,
-    found: Any = None,
+    plain: ColumnSchema, feature: Feature, reason: str, kind: Any, optional: bool | None = None
 ) -> ColumnSchema:
     """Describe a column whose feature the source or the user decides."""
-    kind = arrow_type_of(feature, found) if arrow_type is None else arrow_type
     if isinstance(feature, ClassLabel):
         if plain.num_nulls:
             reason += "; null is stored as -1, which means no label"

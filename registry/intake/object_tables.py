@@ -241,10 +241,17 @@ def _pandas_column(name: str, series: Any) -> Column:
             hint=f"Convert the column, e.g. frame[{name!r}].astype(str)",
         )
 
+    # With from_pandas=True, Arrow would turn NaN into null.
+    return _arrow_column(name, dtype, lambda start, stop: pa.array(series.iloc[start:stop], from_pandas=False))
+
+
+def _arrow_column(name: str, kind: object, take: Callable[[int, int], Any], *more: type[BaseException]) -> Column:
+    """Return a column whose rows ``take`` returns as an Arrow array. It may raise ``_FAULTS``, and ``more``."""
+    pa = import_pyarrow()
+
     def values(start: int, stop: int, _: ValueConverter) -> Any:
-        with column_errors(name, dtype, *_FAULTS):
-            # With from_pandas=True, Arrow would turn NaN into null.
-            column = pa.array(series.iloc[start:stop], from_pandas=False)
+        with column_errors(name, kind, *_FAULTS, *more):
+            column = take(start, stop)
             return plain_column(pa.chunked_array([column]) if isinstance(column, pa.Array) else column)
 
     return values
@@ -267,18 +274,12 @@ def _open_polars(frame: Any) -> Source:
 
 
 def _polars_column(name: str, series: Any) -> Column:
-    pa = import_pyarrow()
     if str(series.dtype).startswith("Object"):
         return lambda start, stop, converter: converter.convert(series[start:stop].to_list(), range(start, stop), name)
 
     # Polars raises it, which is not an Exception, if an invariant is broken
     panic = sys.modules["polars"].exceptions.PanicException
-
-    def values(start: int, stop: int, _: ValueConverter) -> Any:
-        with column_errors(name, series.dtype, panic, *_FAULTS):
-            return plain_column(pa.chunked_array([series.slice(start, stop - start).to_arrow()]))
-
-    return values
+    return _arrow_column(name, series.dtype, lambda start, stop: series.slice(start, stop - start).to_arrow(), panic)
 
 
 def _length_of(name: str, values: Any) -> int:
