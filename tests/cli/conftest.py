@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet as pq
-from support.prepared_samples import prepare
+from support.prepared_samples import ANIMALS, animals, prepare
 
 import registry
 from registry.cli.main import run
-from registry.features import ClassLabel, FeaturesDict, Scalar, Text, codec_of
+from registry.features import Audio, ClassLabel, FeaturesDict, Image, Scalar, Sequence, Tensor, Text, codec_of
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def prices(cli: Callable[..., Ran], workspace: Path) -> Callable[..., Ran]:
 
 
 @pytest.fixture
-def animals(cli: Callable[..., Ran], workspace: Path) -> Callable[..., Ran]:
+def animal_folders(cli: Callable[..., Ran], workspace: Path) -> Callable[..., Ran]:
     """Beside prepared versions: 1.0.0 and 1.1.0 in a data_dir of TFDS, ``tfds``, and others in ``more``."""
     places = {"tfds/animals/1.0.0": 3, "tfds/animals/1.1.0": 2, "more/1.0.1": 4, "more/2.0.0": 2, "more/2.0.1": 3}
     for place, shards in places.items():
@@ -114,12 +115,12 @@ def animals(cli: Callable[..., Ran], workspace: Path) -> Callable[..., Ran]:
 
 
 @pytest.fixture
-def dropped(animals: Callable[..., Ran], workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+def dropped(animal_folders: Callable[..., Ran], workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
     """animals:1.0.0, which is dropped."""
     monkeypatch.setenv("REGISTRY_CACHE", str(workspace / "cache"))
-    animals("publish", str(workspace / "tfds/animals/1.0.0"))
-    animals("drop", "animals:1.0.0", "--reason", "wrong")
-    return animals
+    animal_folders("publish", str(workspace / "tfds/animals/1.0.0"))
+    animal_folders("drop", "animals:1.0.0", "--reason", "wrong")
+    return animal_folders
 
 
 @pytest.fixture
@@ -213,6 +214,91 @@ def outside(cli: Callable[..., Ran], workspace: Path) -> Callable[..., Ran]:
     records = [codec.encode({"label": label}) for label in range(4)]
     features = FeaturesDict({"label": ClassLabel(num_classes=3)})
     prepare(workspace / "tfds/pets/1.0.0", splits={"train": records}, features=features, name="pets")
+    return cli
+
+
+class Zoo(registry.DatasetBuilder):
+    """Animals."""
+
+    VERSION = "1.0.0"
+
+    def features(self) -> FeaturesDict:
+        return FeaturesDict(
+            {
+                "photo": Image(shape=(None, None, 3)),
+                "label": ClassLabel(names=["cat", "数据集"]),
+                "boxes": Sequence({"label": ClassLabel(names=["car", "bus"]), "area": "float32"}),
+                "born": Tensor(shape=(), dtype="int32", description="date32[day]: days since 1970-01-01."),
+                "call": Audio(sample_rate=8000, dtype="int16"),
+                "note": Text(),
+            }
+        )
+
+    def splits(self) -> Any:
+        def rows(count: int) -> Any:
+            for i in range(count):
+                yield (
+                    i,
+                    {
+                        "photo": np.full((20, 30, 3), (i * 40, 99, 200), np.uint8),
+                        "label": i % 2,
+                        "boxes": [{"label": j % 2, "area": 0.5} for j in range(i)],
+                        "born": 19730 + i,
+                        "call": np.zeros(4000, np.int16),
+                        "note": "\x1b]0;owned\x07 \x9b31m\u202e" + "long " * 100,
+                    },
+                )
+
+        return {"test": rows(2), "train": rows(6)}
+
+
+@pytest.fixture
+def zoo(cli: Callable[..., Ran], workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+    """A catalog with these animals."""
+    with registry.connect() as catalog:
+        catalog.build(Zoo)
+    return cli
+
+
+@pytest.fixture(scope="session")
+def prepared_versions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with animals:1.0.0 published, 3,000 and 5 examples in 8 shards each, and with other versions of them."""
+    folder = tmp_path_factory.mktemp("animals")
+    tame = FeaturesDict({**ANIMALS, "tame": "bool"})
+    relabelled = FeaturesDict({"name": Text(), "kind": ClassLabel(names=["cat", "fox"]), "tail": "float32"})
+    whole = {"train": animals(3000), "test": animals(5)}
+    tamed = {name: [{**example, "tame": True} for example in whole[name]] for name in whole}
+    changed = {**whole, "train": animals(3000, age=-3)}
+    others = {"train": animals(3000, name="somebody else"), "more": animals(7)}
+    del others["train"][10]
+    foxes = [{"name": f"animal {number}", "kind": number % 2, "tail": 1.5} for number in range(3000)]
+    foxes[7]["name"] = "x"
+    versions: dict[str, tuple[str, Any, dict[str, Any]]] = {
+        "first": ("1.0.0", whole, {"shards": 8}),
+        "wrong": ("1.0.0", {"train": whole["train"]}, {}),
+        "patch": ("1.0.1", tamed, {"features": tame}),
+        "minor": ("1.1.0", tamed, {"features": tame}),
+        "changed": ("1.1.0", changed, {"shards": 3, "compress": True}),
+        "same": ("1.1.0", whole, {"shards": 5}),
+        "above": ("1.2.0", whole, {}),
+        "large": ("3.0.0", whole, {"shards": 8}),
+        "larger": ("3.0.5", whole, {"shards": 2}),
+        "other": ("1.0.1", others, {"description": "New words."}),
+        "small": ("1.0.1", changed, {}),
+        "major": ("2.0.0", changed, {}),
+        "relabelled": ("2.0.0", {"train": foxes}, {"features": relabelled}),
+    }
+    for name, (version, splits, options) in versions.items():
+        prepare(folder / name, version, splits, **options)
+    with registry.connect(folder / "catalog.db") as catalog:
+        catalog.publish(folder / "first")
+    return folder
+
+
+@pytest.fixture
+def versions(cli: Callable[..., Ran], workspace: Path, prepared_versions: Path) -> Callable[..., Ran]:
+    """The same in the workspace of this test."""
+    shutil.copytree(prepared_versions, workspace, dirs_exist_ok=True)
     return cli
 
 

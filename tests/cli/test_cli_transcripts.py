@@ -105,7 +105,7 @@ def run(command: str, cli: Cli, monkeypatch: pytest.MonkeyPatch, workspace: Path
         value = json.loads(out or err)
         out, err = "".join(f"{path}: {json.dumps(pick(value, path.split('.')))}\n" for path in paths.split()), ""
     for prefix, text in (("", out), ("! ", err)):
-        for printed in steady(text, workspace).splitlines():
+        for printed in steady(text, workspace).rstrip().splitlines():
             yield f"{prefix}{printed}".rstrip()
     if code:
         yield f"[{code}]"
