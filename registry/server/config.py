@@ -46,6 +46,7 @@ class ServiceConfig:
         public_url: the URL of the service for clients, if it is behind a proxy.
         allowed_hosts: names or addresses, without ports, that the header ``Host`` may have besides ``host`` and that of
             ``public_url``. Empty allows every host.
+        cors_origins: origins whose pages may read the API in a browser, with a token or as everybody; ``*`` means all.
         host, port: the address to listen on; port 0 chooses a free port.
         workers: the number of worker processes.
         anonymous_reads: whether clients without a token may read every dataset.
@@ -78,6 +79,7 @@ class ServiceConfig:
     data_dir: str | None = None
     public_url: str | None = None
     allowed_hosts: tuple[str, ...] = ()
+    cors_origins: tuple[str, ...] = ()
     host: str = "127.0.0.1"
     port: int = _number(8080, 0, 65535)
     workers: int = _number(1, 1, 256)
@@ -208,6 +210,9 @@ def _check(name: str, value: Any, place: str) -> None:
     elif name == "allowed_hosts":
         expected = "names or addresses without ports, e.g. catalog.example.org"
         is_valid = isinstance(value, tuple) and all(map(_is_host, value))
+    elif name == "cors_origins":
+        expected = "origins such as https://notebooks.example.org, or *"
+        is_valid = isinstance(value, tuple) and all(each == "*" or _is_origin(each) for each in value)
     elif name == "clients":
         wrong = [key for key in value or () if not is_client_setting(key, value[key])] if _is_map(value) else ()
         known = wrong[0] if wrong and wrong[0] in CLIENT_SETTINGS else ""
@@ -264,6 +269,10 @@ def _is_network(text: object) -> bool:
 
 def _is_host(value: object) -> bool:
     return isinstance(value, str) and host_of(f"[{value}]" if ":" in value else value) == value.lower() != ""
+
+
+def _is_origin(value: object) -> bool:
+    return isinstance(value, str) and _is_web_url(f"{value}/") and value.count("/") == 2
 
 
 def host_of(netloc: str) -> str | None:

@@ -309,6 +309,49 @@ def test_no_redirect_and_no_cookie_names_the_host_of_a_request(serve: Callable[.
         assert "evil" not in f"{answer.headers.get('location')} {answer.headers.get('set-cookie')}".replace(path, "")
 
 
+def cross_origin(answer: Answer) -> dict[str, str]:
+    return {name: value for name, value in answer.headers.items() if name.startswith("access-control-")}
+
+
+def test_pages_of_other_origins_read_nothing_by_default(serve: Callable[..., LimitedServer]) -> None:
+    server = serve()
+    for method in ("GET", "OPTIONS"):
+        for path in ("/api/v1/datasets", "/site.json", "/"):
+            asked = ("Origin: https://a.example", "Access-Control-Request-Method: GET")
+            assert cross_origin(server.ask(*asked, path=path, method=method)) == {}
+
+
+@pytest.mark.parametrize("origins", [("https://a.example", "https://c.example"), ("*",)])
+def test_pages_of_origins_in_the_settings_only_read(
+    serve: Callable[..., LimitedServer], origins: tuple[str, ...]
+) -> None:
+    server, origin = serve(cors_origins=origins), "Origin: https://a.example"
+    allowed = {"access-control-allow-origin": "*" if origins == ("*",) else "https://a.example"}
+    for path in ("/api/v1/datasets", "/api/v1/data/x", "/site.json", "/api/v1/nothing"):
+        answer = server.ask(origin, path=path, method="GET")
+        assert cross_origin(answer).items() > allowed.items()
+        assert (answer.headers["cross-origin-resource-policy"], "Origin" in answer.headers["vary"]) == (
+            "cross-origin",
+            True,
+        )
+        question = server.ask(origin, "Access-Control-Request-Method: GET", path=path, method="OPTIONS")
+        assert question.status == 204
+        assert cross_origin(question).items() > (allowed | {"access-control-allow-methods": "GET, HEAD"}).items()
+        assert "credentials" not in str(cross_origin(answer) | cross_origin(question))
+    for method, path, more in (
+        ("GET", "/", ()),
+        ("GET", "/mcp", ()),
+        ("POST", "/api/v1/datasets", ()),
+        ("PUT", "/api/v1/data/x", ()),
+        ("OPTIONS", "/api/v1/datasets", ("Access-Control-Request-Method: POST",)),
+        ("OPTIONS", "/api/v1/datasets", ()),
+    ):
+        assert cross_origin(server.ask(origin, *more, method=method, path=path)) == {}
+    if origins != ("*",):
+        for other in ("https://b.example", "https://a.example.b.example", "null", "http://a.example"):
+            assert cross_origin(server.ask(f"Origin: {other}", method="GET", path="/api/v1/datasets")) == {}
+
+
 def test_refused_calls_of_known_tokens_are_noted_and_a_flood_is_cut(serve: Callable[..., LimitedServer]) -> None:
     server = serve(failed_logins_per_minute=0)
     reader = make_token(server.catalog, "bob", Role.READER)

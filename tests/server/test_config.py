@@ -83,6 +83,8 @@ def test_a_text_that_looks_like_a_number_needs_quotes(file: Path) -> None:
         ("trusted_proxies: host", "trusted_proxies is ('host',): expected addresses or networks, e.g."),
         ('allowed_hosts: ["a:80"]', "allowed_hosts is ('a:80',): expected names or addresses without ports, e.g."),
         ('allowed_hosts: ["http://a/"]', "allowed_hosts is ('http://a/',): expected names or addresses without ports"),
+        ("cors_origins: [https://a/]", "cors_origins is ('https://a/',): expected origins such as https://notebooks."),
+        ('cors_origins: ["null"]', "cors_origins is ('null',): expected origins such as https://notebooks."),
         ('public_url: "data.example.org"', "public_url is 'data.example.org': expected https://host/ or http://host/"),
         (
             'public_url: "https://a:b@host/"',
