@@ -75,7 +75,7 @@ _SLOWEST: Final = 2**14
 _PATIENCE: Final = 4
 """How much longer than with a body a client may be slow with an answer: it works on what it has read."""
 
-_MOST_READING: Final = 500
+_MOST_READING: Final = 256
 """Answers that wait for clients to read them; half of them for one token."""
 
 _MOST_UNREAD: Final = 2**20
