@@ -117,7 +117,9 @@ def _draw(dataset: Dataset) -> bytes | None:
     if name is None or not dataset.splits[name].num_examples:
         return None
     with suppress(RegistryError, OSError):
-        feature = next((it for it, leaf in dataset.features.items() if isinstance(leaf, Image)), None)
+        images = {it: leaf.shape[-1] for it, leaf in dataset.features.items() if isinstance(leaf, Image)}
+        # Masks and depths have one channel: what they belong to says more.
+        feature = next((it for it, channels in images.items() if channels == 3), next(iter(images), None))
         if feature is not None and dataset.folder.startswith("file:"):
             return _strip(dataset, name, feature)
     statistics = near_statistics(dataset)
@@ -132,21 +134,23 @@ def _strip(dataset: Dataset, split: str, feature: str) -> bytes | None:
     reader = dataset.read(f"{split}[:{most}]", keep=None).select([feature])
     leaf: Any = reader.features[feature]
     rows = islice(reader.files_as_bytes(), most)
-    pictures = (shrink(leaf, row[feature], _SIDE, grow=True) for row in rows)
+    pictures = (shrink(leaf, row[feature], _SIDE) for row in rows)
     tiles = [_tile(picture) for picture in pictures if picture is not None]
     return shown_png(np.hstack(tiles)) if tiles else None
 
 
 def _tile(picture: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A picture in the middle of a transparent square, with a gap to the next one."""
-    opaque = np.pad(picture, ((0, 0), (0, 0), (0, 1)), constant_values=255)
-    high, wide = (_SIDE - length for length in picture.shape[:2])
+    """A picture that fills a transparent square in one direction, with a gap to the next one."""
+    sides = picture.shape[:2]
+    rows, columns = (np.arange(max(1, _SIDE * side // max(sides))) * max(sides) // _SIDE for side in sides)
+    opaque = np.pad(picture[rows][:, columns], ((0, 0), (0, 0), (0, 1)), constant_values=255)
+    high, wide = _SIDE - rows.size, _SIDE - columns.size
     return np.pad(opaque, ((high // 2, high - high // 2), (wide // 2, wide - wide // 2 + _GAP), (0, 0)))
 
 
 def _bars(counts: Sequence[int]) -> bytes:
     heights = [max(bool(count), _SIDE * count // max(counts)) for count in counts]
-    filled = (np.arange(_SIDE)[::-1, None] < heights).repeat(wide := max(2, _WIDTH // len(counts)), axis=1)
+    filled = (np.arange(_SIDE)[::-1, None] < heights).repeat(wide := min(24, max(2, _WIDTH // len(counts))), axis=1)
     filled[:, wide - 1 :: wide] = False
     return shown_png(filled[..., None] * np.array(_ACCENT, np.uint8))
 

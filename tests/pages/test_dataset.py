@@ -52,15 +52,16 @@ class Hostile(registry.DatasetBuilder):
 
 
 class Few(registry.DatasetBuilder):
-    """Has fewer records than a strip of pictures."""
+    """Has fewer records than a strip of pictures, and masks before its pictures."""
 
     VERSION = "1.0.0"
 
     def features(self) -> FeaturesDict:
-        return FeaturesDict({"image": Image(shape=(8, 8, 3))})
+        return FeaturesDict({"a_mask": Image(shape=(8, 8, 1)), "image": Image(shape=(5, 10, 3))})
 
     def splits(self) -> Any:
-        return {"train": [(i, {"image": np.full((8, 8, 3), i, np.uint8)}) for i in range(3)]}
+        mask = np.zeros((8, 8, 1), np.uint8)
+        return {"train": [(i, {"a_mask": mask, "image": np.full((5, 10, 3), 40 + i, np.uint8)}) for i in range(3)]}
 
 
 def test_a_strip_shows_every_picture_of_a_small_dataset(tmp_path: Path) -> None:
@@ -75,8 +76,12 @@ def test_a_strip_shows_every_picture_of_a_small_dataset(tmp_path: Path) -> None:
     assert (media.content_type, media.is_final) == ("image/png", True)
     strip = decode_picture(read_picture(media.content), channels=None, wide=False)
     assert strip.shape == (56, 3 * 60, 4)
-    assert [strip[28, 28 + 60 * place].tolist() for place in range(3)] == [[i, i, i, 255] for i in range(3)]
-    assert not strip[:, 56:60].any()
+    for place in range(3):
+        tile = strip[:, 60 * place : 60 * (place + 1)]
+        assert (tile[14:42, :56] == [40 + place] * 3 + [255]).all()
+        assert not tile[:14].any()
+        assert not tile[42:].any()
+        assert not tile[:, 56:].any()
 
 
 @pytest.fixture(scope="module")

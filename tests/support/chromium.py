@@ -17,9 +17,11 @@ axe.run(document, {runOnly: {type: "tag", values: rules}, resultTypes: ["violati
 """
 WIDTH: Final = """
 const width = document.documentElement.clientWidth;
+const tabs = [...document.querySelectorAll(".tabs a")].filter(node => node.getBoundingClientRect().right > width);
+if (tabs.length) return tabs.map(node => `the tab ${node.textContent} is out of sight`);
 if (document.scrollingElement.scrollWidth <= width) return [];
 return ["scrolls sideways", ...[...document.querySelectorAll("body *")].filter(
-    node => node.getBoundingClientRect().right > width + 1 && !node.closest(".scroll, .tabs, pre, .hide, .strip")
+    node => node.getBoundingClientRect().right > width + 1 && !node.closest(".scroll, pre, .hide")
 ).slice(0, 3).map(node => node.outerHTML.slice(0, 200))];
 """
 
