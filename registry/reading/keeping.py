@@ -95,8 +95,8 @@ class ColumnKeeper:
             self._filling.wait()
         if self.mode == "memory" or (self.mode == "auto" and self._was_read and self._is_small()):
             self._fill_memory()
-        elif self.mode in ("auto", "disk") and (splits := self._splits()):
-            self._open(splits)
+        elif self.mode == "disk" or self._was_read or self._readable.may_have_columns:
+            self._open(self._splits())
 
     def _fill_memory(self) -> None:
         features = self._readable.features
@@ -108,6 +108,8 @@ class ColumnKeeper:
             self.mode = None
 
     def _open(self, splits: Sequence[SplitColumns]) -> None:
+        if not splits:
+            return
         columns = open_columns(splits, self._plan)
         if columns is not None:
             self._source.columns = columns

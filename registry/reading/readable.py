@@ -80,6 +80,12 @@ class ReadableVersion:
         digest = self.facts.content_digest
         return f"{self.facts.reference} (sha256:{digest[:12]})" if digest else ""
 
+    @property
+    def may_have_columns(self) -> bool:
+        """Whether columns of it may exist: attached, or in the cache. A new container has no cache."""
+        is_cached = self.cache is not None and self.cache.folder.exists()
+        return is_cached or (self.attached is not None and bool(self.attached.names()))
+
     def order(self, read_config: ReadConfig | None) -> ReadConfig:
         """The order of a read: ``read_config``, checked, or the default if it is None.
 

@@ -109,10 +109,7 @@ class SplitColumns:
         Images are read from their pixels if these are in the cache. ``is_whole`` also fetches missing blocks and
         repairs damaged ones; the keys of their columns are added to ``mended``.
         """
-        attached, cache = self.readable.attached, self.cache or self.readable.cache
-        if (cache is None or not cache.folder.exists()) and (attached is None or not attached.names()):
-            return None  # e.g. the first read in a new container
-        folders = self.folders()
+        folders, attached = self.folders(), self.readable.attached
         paths = frozenset(reader.path for reader in codec_of(self.features).columns)
         pixels = replace(self, pixels=paths).folders()
         if folders is None or pixels is None:
@@ -380,14 +377,16 @@ def fill_memory(readable: ReadableVersion, plan: Plan, features: FeaturesDict, v
 
 def open_columns(splits: Sequence[SplitColumns], plan: Plan) -> KeptColumns | None:
     """The columns of the splits of a plan in the cache; None if one of them is not there."""
-    sizes = [split.num_records for split in splits]
-    starts = first_rows(plan, dict(zip((split.split for split in splits), accumulate([0, *sizes]), strict=False)))
-    parts: list[KeptColumns] = []
-    for split, size in zip(splits, sizes, strict=True):
+    opened = []
+    for split in splits:
         columns = split.open()
         if columns is None:
             return None
-        parts.append(KeptColumns(split.features, columns, starts, size, split.mend))
+        opened.append((split, columns))
+    sizes = [split.num_records for split in splits]
+    # A walk over all files of the plan, so only if there are columns
+    starts = first_rows(plan, dict(zip((split.split for split in splits), accumulate([0, *sizes]), strict=False)))
+    parts = [KeptColumns(split.features, columns, starts, split.num_records, split.mend) for split, columns in opened]
     return parts[0] if len(parts) == 1 else JoinedColumns(parts, sizes, starts)
 
 
