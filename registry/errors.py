@@ -19,7 +19,7 @@
     │   ├── AliasNotFoundError
     │   ├── TokenNotFoundError
     │   ├── WebhookNotFoundError
-    │   ├── SplitNotFoundError
+    │   ├── SplitNotFoundError (KeyError)
     │   ├── ExperimentNotFoundError
     │   ├── BuilderNotFoundError
     │   ├── PinNotFoundError (KeyError)
@@ -335,7 +335,7 @@ class WebhookNotFoundError(NotFoundError, code="webhook_not_found", noun="webhoo
     """The catalog has no webhook with that id."""
 
 
-class SplitNotFoundError(NotFoundError, code="split_not_found", noun="split"):
+class SplitNotFoundError(NotFoundError, KeyError, code="split_not_found", noun="split"):
     """The dataset version has no split of that name."""
 
 

@@ -14,6 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final
 
+from registry.errors import SplitNotFoundError
 from registry.json_node import JsonNode, parse_json
 from registry.statistics.values import (
     Classes,
@@ -75,6 +76,8 @@ class Statistics(Mapping[str, SplitStatistics]):
         return replace(self, splits=splits)
 
     def __getitem__(self, split: str) -> SplitStatistics:
+        if split not in self.splits:
+            raise SplitNotFoundError.of(split, self.splits, where="the statistics")
         return self.splits[split]
 
     def __iter__(self) -> Iterator[str]:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import registry
-from registry.errors import FeatureNotFoundError
+from registry.errors import FeatureNotFoundError, SplitNotFoundError
 from registry.features import ClassLabel, FeaturesDict, Image, Text
 from registry.markup import MOST_BYTES, Markup, bars, escape, panel, table
 from registry.statistics import Classes, FeatureStatistics, SplitStatistics, Statistics
@@ -203,3 +203,7 @@ def test_statistics_are_shown_as_the_command_shows_them(tmp_path: Path) -> None:
         statistics["train"]["pett"]
     assert caught.value.message == "no feature 'pett' in the statistics"
     assert caught.value.hint == "Did you mean 'pet'? There are: is_old, name, pet."
+    with pytest.raises(SplitNotFoundError, match="no split 'tran' in the statistics") as split:
+        statistics["tran"]
+    assert split.value.hint == "Did you mean 'train'? There are: train, test."
+    assert "tran" not in statistics
