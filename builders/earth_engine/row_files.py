@@ -28,7 +28,6 @@ import numpy as np
 
 from registry.builders.earth_engine.table import GEO, INDEX, LATITUDE, LONGITUDE, Row, Table, read_geometry
 from registry.errors import FeatureError, PreparedFormatError, RegistryWarning, UsageError
-from registry.intake import parse_texts
 from registry.shards import import_pyarrow
 from registry.storage import Store, open_parent
 
@@ -212,6 +211,8 @@ class _CsvBlock:
 
 def _csv_blocks(source: Source) -> Iterator[_CsvBlock]:
     """Yield the rows of a file. Raises PreparedFormatError if a row has more or fewer cells than the header."""
+    from registry.intake import parse_texts
+
     arrow = import_pyarrow()
     for part in source.parts:
         for rows in part.read():

@@ -59,6 +59,10 @@ from registry.shards.row_groups import RowGroupShard, ShardFile
 from registry.splits import counted
 from registry.storage import Store
 
+arrow: Any = import_pyarrow("adding data")
+types: Any = arrow.types
+compute: Any = arrow.compute
+
 _IPC_FILE: Final = b"ARROW1"
 _FEATHER_1: Final = b"FEA1"
 _FEW_ROWS: Final = 1024
@@ -154,7 +158,6 @@ def _open(files: Files, options: AddOptions, kind: str, read_tables: _Tables) ->
 
 
 def _read_parquet(store: Store, name: str) -> Iterator[Any]:
-    arrow = import_pyarrow()
     with _damage_named(name):
         shard = RowGroupShard(ShardFile(store, name), make_block=_no_block, columns=None)
         yield arrow.Table.from_batches([], shard.schema)
@@ -181,7 +184,6 @@ def _no_block(_: Any) -> Any:
 
 
 def _read_ipc(store: Store, name: str) -> Iterator[Any]:
-    arrow = import_pyarrow()
     with store.open(name) as file, _damage_named(name):
         mapping = file.mapping()
         start = file.read(len(_IPC_FILE))
@@ -203,7 +205,7 @@ def _read_ipc(store: Store, name: str) -> Iterator[Any]:
         yield arrow.Table.from_batches([], opened.schema)  # Schema.empty_table lacks some types
         for batch in batches:
             for column in batch.columns:
-                if arrow.types.is_nested(column.type):
+                if types.is_nested(column.type):
                     column.validate()  # nbytes follows the offsets of lists; a damaged offset crashes the process
             # Cut before anything is decoded: some programs write one batch with all rows.
             table = arrow.Table.from_batches([batch])
@@ -226,7 +228,6 @@ def _refuse_unions(name: str, schema: Any) -> None:
 @contextmanager
 def _damage_named(name: str) -> Iterator[None]:
     """Convert errors about a damaged file to a SourceError that names the file."""
-    arrow = import_pyarrow()
     try:
         yield
     except (SourceError, StorageError):
@@ -260,7 +261,6 @@ def _plain(table: Any, described: Mapping[str, Any], name: str) -> Any:
 
 def _check_values(table: Any, name: str, start: int) -> None:
     """Check that texts are UTF-8, and that values are inside their buffers. pyarrow does not check this on its own."""
-    arrow = import_pyarrow()
     try:
         table.validate(full=True)
     except arrow.ArrowInvalid:
@@ -281,7 +281,6 @@ def _check_values(table: Any, name: str, start: int) -> None:
 
 def _first_bad(column: Any) -> int:
     """Find the first invalid row of a column by bisection."""
-    arrow = import_pyarrow()
     start, stop = 0, len(column)
     while stop - start > 1:
         middle = (start + stop) // 2
@@ -314,8 +313,7 @@ def _check_same_schema(first: tuple[str, Any], other: tuple[str, Any]) -> None:
 
 def _comparable(kind: Any) -> str:
     """Return a type as text that is equal for types with the same values."""
-    types = import_pyarrow().types
-    while isinstance(kind, import_pyarrow().BaseExtensionType):
+    while isinstance(kind, arrow.BaseExtensionType):
         kind = kind.storage_type
     if types.is_dictionary(kind):
         kind = kind.value_type
@@ -498,7 +496,6 @@ def _has(described: Any, kinds: frozenset[str]) -> bool:
 
 def _adds_length(described: Any, kind: Any) -> bool:
     """Whether a description declares the length of lists whose Arrow type allows any length; other writers do so."""
-    types = import_pyarrow().types
     if types.is_struct(kind):
         return any(_adds_length(_field(described, field.name), field.type) for field in kind)
     if not is_list(kind):
@@ -523,54 +520,51 @@ def _field(described: Any, name: str) -> Any:
 
 
 def _plain_nested(array: Any, described: Any, name: str, read_path: PathReader) -> Any:
-    pa = import_pyarrow()
     kind = array.type
-    if pa.types.is_struct(kind):
+    if types.is_struct(kind):
         if isinstance(described, Mapping) and described.get("_type") in _MEDIA and kind.get_field_index("bytes") >= 0:
             return _file_bytes(array, name, read_path)
         fields = [field.name for field in kind]
         values = [
-            _plain_nested(pa.compute.struct_field(array, field), _field(described, field), name, read_path)
+            _plain_nested(compute.struct_field(array, field), _field(described, field), name, read_path)
             for field in fields
         ]
         mask = array.is_null() if array.null_count else None
-        return pa.StructArray.from_arrays(values, names=fields, mask=mask)
+        return arrow.StructArray.from_arrays(values, names=fields, mask=mask)
     if is_list(kind):
         if not _has(_item(described), _MEDIA):
             return array
         values = _plain_nested(array.flatten(), _item(described), name, read_path)
         mask = array.is_null() if array.null_count else None
-        lengths = pa.compute.list_value_length(array).fill_null(0).to_numpy()
+        lengths = compute.list_value_length(array).fill_null(0).to_numpy()
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        return pa.ListArray.from_arrays(pa.array(offsets), values, mask=mask)
+        return arrow.ListArray.from_arrays(arrow.array(offsets), values, mask=mask)
     return array
 
 
 def _file_bytes(array: Any, name: str, read_path: PathReader) -> Any:
     """Return the bytes of files. ``read_path`` reads those that are stored as a path."""
-    pa = import_pyarrow()
-    data = pa.compute.struct_field(array, "bytes")
+    data = compute.struct_field(array, "bytes")
     if array.type.get_field_index("path") < 0:
         return data
-    paths = pa.compute.struct_field(array, "path")
-    missing = pa.compute.and_(data.is_null(), paths.is_valid())
-    if not pa.compute.any(missing).as_py():
+    paths = compute.struct_field(array, "path")
+    missing = compute.and_(data.is_null(), paths.is_valid())
+    if not compute.any(missing).as_py():
         return data
     values = data.to_pylist()
     for place in np.flatnonzero(missing.to_numpy(zero_copy_only=False)):
         values[place] = read_path(paths[int(place)].as_py(), name)
-    return pa.array(values, data.type)
+    return arrow.array(values, data.type)
 
 
 def _first_value(array: Any, names: tuple[str, ...]) -> bytes | None:
     """Return the first file in a column, below its lists and the fields ``names``."""
-    pa = import_pyarrow()
     while True:
         kind = array.type
         if is_list(kind):
             array = array.flatten()
-        elif pa.types.is_struct(kind) and names:
-            array, names = pa.compute.struct_field(array, names[0]), names[1:]
+        elif types.is_struct(kind) and names:
+            array, names = compute.struct_field(array, names[0]), names[1:]
         else:
             break
     array = array.drop_null()

@@ -40,6 +40,10 @@ from registry.shards.arrow_values import import_pyarrow, plain_array
 if TYPE_CHECKING:
     import pyarrow as pa
 
+arrow: Any = import_pyarrow("adding data")
+types: Any = arrow.types
+compute: Any = arrow.compute
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnSchema:
@@ -108,9 +112,8 @@ def convert_values(array: Any, column: ColumnSchema) -> Converted:
 
 def _convert(array: Any, target: _Target) -> Converted:
     array = plain_array(array)
-    types = import_pyarrow().types
     if types.is_map(array.type):
-        array = array.cast(import_pyarrow().list_(struct_of_map(array.type)))
+        array = array.cast(arrow.list_(struct_of_map(array.type)))
     if is_nullable(target.kind):
         return _convert_nullable(array, target)
     if isinstance(target.feature, FeaturesDict):
@@ -125,7 +128,7 @@ def _convert(array: Any, target: _Target) -> Converted:
     )
     leaf = target.feature
     if isinstance(leaf, Tensor) and leaf.dtype == np.float64 and leaf.encoding == "none":  # stored as float32
-        faults |= _convert_numbers(converted, converted.type, replace(target, kind=import_pyarrow().float32()))[1]
+        faults |= _convert_numbers(converted, converted.type, replace(target, kind=arrow.float32()))[1]
     # The numbers of labels are compared elsewhere
     if isinstance(leaf, Tensor) and not isinstance(leaf, BBox | ClassLabel):
         faults = _find_outside(converted, leaf) | faults
@@ -141,13 +144,12 @@ def _find_outside(converted: Any, leaf: Tensor) -> Faults:
     """Return the faults of values that ``leaf`` does not allow. ``converted`` has numbers, texts or boxes."""
     if not leaf.limits or not len(converted):
         return {}
-    arrow = import_pyarrow()
     present = converted.drop_null()
     if isinstance(leaf, BBox):
         values = present.flatten().to_numpy(zero_copy_only=False).reshape(-1, 4)
-    elif arrow.types.is_temporal(converted.type):
+    elif types.is_temporal(converted.type):
         values = as_integers(present).to_numpy(zero_copy_only=False)
-    elif arrow.types.is_string(converted.type):
+    elif types.is_string(converted.type):
         values = present.cast(arrow.binary()).to_numpy(zero_copy_only=False)
     else:
         values = present.to_numpy(zero_copy_only=False)
@@ -179,7 +181,6 @@ def _explain_null(target: _Target) -> str:
 
 def _convert_nullable(array: Any, target: _Target) -> Converted:
     """Convert values to lists of zero or one element; a null becomes an empty list."""
-    arrow = import_pyarrow()
     valid = as_mask(array.is_valid())
     feature = target.feature.feature  # type: ignore[attr-defined]  # a Sequence, or a tensor of one unknown dimension
     inner = target.inside(feature, target.kind.value_type, is_element=True)
@@ -191,8 +192,6 @@ def _convert_nullable(array: Any, target: _Target) -> Converted:
 
 
 def _convert_structs(array: Any, target: _Target) -> Converted:
-    arrow = import_pyarrow()
-    types = arrow.types
     faults: Faults = {}
     if types.is_null(array.type):
         found = {}
@@ -218,8 +217,6 @@ def _convert_structs(array: Any, target: _Target) -> Converted:
 
 
 def _convert_lists(array: Any, target: _Target) -> Converted:
-    arrow = import_pyarrow()
-    types = arrow.types
     is_empty = target.is_column and target.column.null_as_empty and not types.is_fixed_size_list(target.kind)
     if array.null_count == len(array):
         if is_empty:
@@ -231,12 +228,12 @@ def _convert_lists(array: Any, target: _Target) -> Converted:
         return _refuse_type(array, target)
     size = target.kind.list_size if types.is_fixed_size_list(target.kind) else None
     num_values = len(array)
-    lengths = arrow.compute.list_value_length(array)
+    lengths = compute.list_value_length(array)
     if is_empty:
         lengths = lengths.fill_null(0)
     faults: Faults = dict.fromkeys(places_of(lengths.is_null()), _explain_null(target))
     if size is not None:
-        for index in places_of(arrow.compute.not_equal(lengths, size)):
+        for index in places_of(compute.not_equal(lengths, size)):
             faults[index] = f"expected {size} values, found {lengths[index].as_py()}"
     rows = np.setdiff1d(np.arange(num_values), list(faults), assume_unique=True)
     if faults:
@@ -261,7 +258,6 @@ def _convert_lists(array: Any, target: _Target) -> Converted:
 
 def _convert_json(array: Any, target: _Target) -> Converted:
     """Parse texts that hold a list or an object as JSON."""
-    arrow = import_pyarrow()
     faults: Faults = {}
     word = "list" if is_list(target.kind) else "object"
     converted = []
@@ -285,7 +281,6 @@ def _convert_json(array: Any, target: _Target) -> Converted:
 
 def _one_value(value: Any, kind: Any) -> Any:
     """An Arrow array of one JSON value."""
-    arrow = import_pyarrow()
     try:
         return arrow.array([value])
     except OverflowError:  # a number above those of int64; uint64 may hold it
@@ -293,8 +288,7 @@ def _one_value(value: Any, kind: Any) -> Any:
 
 
 def _convert_leaves(array: Any, target: _Target) -> Converted:
-    arrow = import_pyarrow()
-    types, kind = arrow.types, target.kind
+    kind = target.kind
     result = plain_type(array.type)
     if array.null_count == len(array):
         return arrow.nulls(len(array), kind), {}
@@ -327,8 +321,7 @@ def _convert_leaves(array: Any, target: _Target) -> Converted:
 
 
 def _convert_labels(array: Any, found: Any, target: _Target) -> Converted:
-    arrow = import_pyarrow()
-    compute, types, label = arrow.compute, arrow.types, target.feature
+    label = target.feature
     if not isinstance(label, ClassLabel) or not (
         types.is_string(found) or types.is_integer(found) or types.is_boolean(found)
     ):
@@ -345,10 +338,9 @@ def _convert_labels(array: Any, found: Any, target: _Target) -> Converted:
 
 def _parse_labels(array: Any, label: ClassLabel) -> Converted:
     """Convert names of classes to their numbers. Numbers are also accepted if no class name looks like a number."""
-    arrow = import_pyarrow()
     names = arrow.array(label.names or (), arrow.string())
-    numbers = arrow.compute.index_in(array.cast(arrow.string()), value_set=names).cast(arrow.int64())
-    unknown = np.flatnonzero(as_mask(arrow.compute.and_(array.is_valid(), numbers.is_null())))
+    numbers = compute.index_in(array.cast(arrow.string()), value_set=names).cast(arrow.int64())
+    unknown = np.flatnonzero(as_mask(compute.and_(array.is_valid(), numbers.is_null())))
     if not len(unknown):
         return numbers, {}
     texts = array.take(arrow.array(unknown)).cast(arrow.string())
@@ -381,8 +373,7 @@ def _take_files(array: Any, target: _Target) -> Converted:
 
 def _write_texts(array: Any, found: Any) -> Converted:
     """Convert values to text: numbers and nested values as in JSON, times in ISO 8601."""
-    arrow = import_pyarrow()
-    types, compute, text = arrow.types, arrow.compute, arrow.string()
+    text = arrow.string()
     if types.is_binary(found):
         return _convert_each(array.cast(arrow.binary()), lambda part: part.cast(text), text, "expected UTF-8")
     if types.is_floating(found):
@@ -415,8 +406,7 @@ def _as_plain(value: Any) -> Any:
 
 
 def _convert_numbers(array: Any, found: Any, target: _Target) -> Converted:
-    arrow = import_pyarrow()
-    types, kind = arrow.types, target.kind
+    kind = target.kind
     if types.is_boolean(found):
         array = array.cast(arrow.uint8())
     valid = as_mask(array.is_valid())
@@ -450,7 +440,6 @@ def _convert_numbers(array: Any, found: Any, target: _Target) -> Converted:
 
 def _exact_cast(array: Any, kind: Any) -> Any:
     """Cast times. Raises ArrowInvalid if a value loses precision: Arrow checks it for units, but not for dates."""
-    arrow = import_pyarrow()
     converted = array.cast(kind)
     if not converted.cast(array.type).equals(array):
         raise arrow.ArrowInvalid
@@ -459,7 +448,6 @@ def _exact_cast(array: Any, kind: Any) -> Any:
 
 def _is_same_family(found: Any, kind: Any) -> bool:
     """Whether times of type ``found`` may be converted to type ``kind``."""
-    types = import_pyarrow().types
     for is_family in (types.is_time, types.is_duration):
         if is_family(found) or is_family(kind):
             return bool(is_family(found) and is_family(kind))
@@ -471,7 +459,7 @@ def _convert_each(array: Any, convert: Callable[[Any], Any], kind: Any, expected
 
     def refuse(value: Any) -> Converted:
         fault = f"{expected or 'expected ' + show_type(kind)}, found {show_value(python_value(value, 0))}"
-        return import_pyarrow().nulls(1, kind), {0: fault}
+        return arrow.nulls(1, kind), {0: fault}
 
     return in_halves(array, lambda part: (convert(part), {}), refuse)
 
@@ -497,21 +485,19 @@ def _refuse_type(array: Any, target: _Target, expected: str | None = None) -> Co
     faults = {index: f"{word}, found {show_value(python_value(array, index))}" for index in places_of(array.is_valid())}
     if not _allows_null(target):
         faults |= dict.fromkeys(places_of(array.is_null()), _explain_null(target))
-    return import_pyarrow().nulls(len(array), target.kind), faults
+    return arrow.nulls(len(array), target.kind), faults
 
 
 def _read_special(texts: Any, target: _Target) -> Converted:
     """Read the words for NaN and the infinities, which exports to JSON write, as numbers. Other texts are faults."""
-    arrow = import_pyarrow()
-    is_word = arrow.compute.is_in(texts, value_set=arrow.array(NAN_WORDS))
-    values = arrow.compute.if_else(is_word, texts, arrow.scalar(None, arrow.string())).cast(target.kind)
+    is_word = compute.is_in(texts, value_set=arrow.array(NAN_WORDS))
+    values = compute.if_else(is_word, texts, arrow.scalar(None, arrow.string())).cast(target.kind)
     words = as_mask(is_word)
     return values, {index: fault for index, fault in _refuse_type(texts, target)[1].items() if not words[index]}
 
 
 def _is_form(found: Any, kind: Any, *, is_text: bool) -> bool:
     """Whether values of type ``found`` are converted to ``kind`` without a request."""
-    types = import_pyarrow().types
     if types.is_string(found):
         return is_text or types.is_temporal(kind)
     if types.is_string(kind):
@@ -522,7 +508,6 @@ def _is_form(found: Any, kind: Any, *, is_text: bool) -> bool:
 
 
 def _is_number(kind: Any) -> bool:
-    types = import_pyarrow().types
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
 

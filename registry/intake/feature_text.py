@@ -34,6 +34,9 @@ from registry.shards.arrow_values import import_pyarrow
 if TYPE_CHECKING:
     import pyarrow as pa
 
+arrow: Any = import_pyarrow("adding data")
+types: Any = arrow.types
+
 _UNITS: Final = ("s", "ms", "us", "ns")
 _TIMES: Final = {"timestamp": _UNITS, "time32": _UNITS[:2], "time64": _UNITS[2:], "duration": _UNITS}
 _NUMBERS: Final = (
@@ -120,7 +123,7 @@ def feature_of_type(arrow_type: Any, name: str = "") -> Feature:
     Raises:
         PreparedFormatError: the type is not supported.
     """
-    return features_of_schema(import_pyarrow().schema([(name or "x", arrow_type)]))[name or "x"]
+    return features_of_schema(arrow.schema([(name or "x", arrow_type)]))[name or "x"]
 
 
 class _FeatureParser:
@@ -129,7 +132,6 @@ class _FeatureParser:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
-        self._arrow = import_pyarrow()
 
     def parse(self) -> Wish:
         self._skip_space()
@@ -150,7 +152,6 @@ class _FeatureParser:
         return Wish(text=self._text.strip(), feature=feature, arrow_type=arrow_type, optional=optional)
 
     def _type(self, word: str, start: int) -> tuple[Feature, Any]:
-        arrow = self._arrow
         if word in _TIMES:
             return self._with_feature(self._time(word, start))
         if word == "classlabel":
@@ -186,7 +187,7 @@ class _FeatureParser:
             if not zone or word != "timestamp":
                 self._fail("expected a time zone here" if not zone else f"{word} has no time zone", self._at)
         self._expect("]", "expected ] here")
-        return self._arrow.timestamp(unit, tz=zone) if word == "timestamp" else getattr(self._arrow, word)(unit)
+        return arrow.timestamp(unit, tz=zone) if word == "timestamp" else getattr(arrow, word)(unit)
 
     def _label(self) -> Feature:
         start = self._at
@@ -232,8 +233,8 @@ class _FeatureParser:
                 self._fail(error.message, start, error.hint)
         whole = arrow_type
         for size in reversed(sizes):
-            whole = self._arrow.list_(whole, size)
-        whole = whole if sizes else self._arrow.list_(whole)
+            whole = arrow.list_(whole, size)
+        whole = whole if sizes else arrow.list_(whole)
         if isinstance(feature, (ClassLabel, Image, Sequence)):
             for size in reversed(sizes):
                 feature = Sequence(feature, length=size)
@@ -304,9 +305,8 @@ def arrow_type_of(feature: Feature, found: Any = None) -> Any:
     Raises:
         SourceError: columns cannot have this feature.
     """
-    arrow = import_pyarrow()
     if isinstance(feature, FeaturesDict):
-        is_struct = found is not None and arrow.types.is_struct(found)
+        is_struct = found is not None and types.is_struct(found)
         inside = {field.name: field.type for field in found} if is_struct else {}
         return arrow.struct([(name, arrow_type_of(inner, inside.get(name))) for name, inner in feature.items()])
     if isinstance(feature, Sequence):
@@ -332,7 +332,6 @@ def arrow_type_of(feature: Feature, found: Any = None) -> Any:
 
 def leaf_types(path: str, feature: Feature, kind: Any) -> Iterator[tuple[str, Any]]:
     """Yield the Arrow types of leaves that ``feature`` does not show, by path: times, and some bytes."""
-    types = import_pyarrow().types
     if types.is_null(kind):  # the columns of such a source are not converted
         return
     if isinstance(feature, FeaturesDict):
@@ -358,7 +357,6 @@ def type_word(kind: Any) -> str:
     >>> type_word(pa.timestamp("us", tz="UTC")), type_word(pa.float64()), type_word(pa.date32())
     ('timestamp[us, tz=UTC]', 'float64', 'date32')
     """
-    types = import_pyarrow().types
     if types.is_date(kind):
         return "date32" if kind.bit_width == 32 else "date64"
     word = name_type(str(kind))
@@ -381,10 +379,9 @@ def as_optional(feature: Feature) -> Feature:
 
 
 def _type_of_dtype(dtype: np.dtype[Any], found: Any) -> Any:
-    arrow = import_pyarrow()
     if dtype == TEXT:
-        return arrow.binary() if found is not None and arrow.types.is_binary(found) else arrow.string()
-    is_time = found is not None and arrow.types.is_temporal(found) and found.bit_width in (32, 64)
+        return arrow.binary() if found is not None and types.is_binary(found) else arrow.string()
+    is_time = found is not None and types.is_temporal(found) and found.bit_width in (32, 64)
     if is_time and dtype == np.dtype(f"int{found.bit_width}"):
         return found
     try:

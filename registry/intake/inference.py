@@ -58,6 +58,8 @@ from registry.intake.values import (
 from registry.shards.arrow_schema import features_of_schema
 from registry.shards.arrow_values import import_pyarrow
 
+arrow: Any = import_pyarrow("adding data")
+
 MAX_CLASSES: Final = 10_000
 """The maximum number of classes. More distinct values are hardly classes, and all names are kept in memory."""
 
@@ -142,15 +144,15 @@ class Inference:
             column.types.update(array, place_of)
         except TypeConflictError as conflict:
             raise _cannot_store(name, f"column {quote(name)}: {conflict.problem}") from conflict
-        if wish is None and plain_type(array.type) == import_pyarrow().string():
-            column.texts.update(array.cast(import_pyarrow().string()), place_of, is_text=self._is_text)
+        if wish is None and plain_type(array.type) == arrow.string():
+            column.texts.update(array.cast(arrow.string()), place_of, is_text=self._is_text)
 
     def _describe(self, name: str, column: _Column) -> ColumnSchema:
         num_nulls = column.num_nulls + self._num_rows - column.num_values
         plain = ColumnSchema(
             name=name,
             feature=Text(),
-            arrow_type=import_pyarrow().string(),
+            arrow_type=arrow.string(),
             num_nulls=num_nulls,
             example=column.example or "null",
             is_text=self._is_text,
@@ -162,7 +164,7 @@ class Inference:
             described = self._describe_anew(plain, column)
         except SourceError:  # The values have no common type, but most may have the type of the previous version.
             described = plain
-        if self._dates and described.is_requested and import_pyarrow().types.is_temporal(described.arrow_type):
+        if self._dates and described.is_requested and arrow.types.is_temporal(described.arrow_type):
             return described
         return _keep(described, before, column.kind)
 
@@ -193,7 +195,6 @@ class Inference:
             raise _cannot_store(name, f"column {quote(conflict.path)}: {conflict.problem}") from conflict
 
     def _infer(self, plain: ColumnSchema, column: _Column, united: United) -> ColumnSchema:
-        arrow = import_pyarrow()
         name, kind, reasons = plain.name, united.kind, list(united.notes)
         if self._is_text and arrow.types.is_string(kind):
             word, reason = column.texts.decide()
@@ -313,7 +314,7 @@ def _keep(column: ColumnSchema, wish: Wish, found: Any) -> ColumnSchema:
     if before is None or (before == feature and column.is_requested):
         return column
     if isinstance(before, ClassLabel) and isinstance(feature, ClassLabel):
-        is_by_name = import_pyarrow().types.is_string(found)
+        is_by_name = arrow.types.is_string(found)
         label, reason = continue_classes(column.name, before, feature, column.reason, is_by_name=is_by_name)
         return replace(column, feature=label, reason=reason)
     if isinstance(before, Image) and isinstance(feature, Image) and before.dtype == feature.dtype:
@@ -340,7 +341,7 @@ def _request(plain: ColumnSchema, wish: Wish, found: Any) -> ColumnSchema:
 
 def _rank(kind: Any) -> tuple[bool, str]:
     """Return the key by which types of nulls are ordered. The null type is last."""
-    return bool(import_pyarrow().types.is_null(kind)), str(kind)
+    return bool(arrow.types.is_null(kind)), str(kind)
 
 
 def _decide(
@@ -371,7 +372,7 @@ def _describe_hint(hint: Feature) -> str:
 
 def _explain_nulls(name: str, kind: Any) -> str:
     """Explain how nulls are stored in a column of nested values."""
-    types = import_pyarrow().types
+    types = arrow.types
     if types.is_struct(kind):
         return "in a null struct, every field is null"
     told = "a list cannot be null"
@@ -408,7 +409,7 @@ class ClassValues:
 
     def update(self, array: Any, place_of: Callable[[int], Place]) -> None:
         """Add the values of an array."""
-        is_text = import_pyarrow().types.is_string(plain_type(array.type))
+        is_text = arrow.types.is_string(plain_type(array.type))
         if not is_text or array.null_count == len(array) or len(self.names) > MAX_CLASSES:
             return
         start = place_of(0)
@@ -449,7 +450,7 @@ class ClassValues:
             _refuse_classes(column, conflict(column, kinds).problem)
         if "bool" in kinds:
             return ClassLabel(names=("false", "true")), "classes false and true, as requested"
-        is_integer = import_pyarrow().types.is_integer
+        is_integer = arrow.types.is_integer
         integers = [seen for seen in kinds.values() if seen.kind is not None and is_integer(seen.kind)]
         if integers:
             bounds = [bound for seen in integers for bound in (seen.low, seen.high) if bound is not None]

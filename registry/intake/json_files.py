@@ -51,6 +51,9 @@ from registry.shards.arrow_values import import_pyarrow
 from registry.splits import counted
 from registry.storage import Store
 
+arrow: Any = import_pyarrow("adding data")
+types: Any = arrow.types
+
 MAX_COLUMNS: Final = 20_000
 """The maximum number of columns and fields of structs. If there are more, keys are data, such as the names of users."""
 
@@ -254,7 +257,7 @@ def _read(
             yield from parser.parse(rows, block.line)
             parser.note_indent(block.data)
             if (fault := _fault_of_list(name, rows, block)) is not None:
-                yield Rows(table=import_pyarrow().table({}), lines=(), bad=(fault,))
+                yield Rows(table=arrow.table({}), lines=(), bad=(fault,))
                 return
 
 
@@ -317,7 +320,6 @@ class _JsonParser:
         """Parse the rows to a table. Returns None if the current types cannot represent them exactly."""
         if self._schema is None or not rows.are_objects():
             return None
-        arrow = import_pyarrow()
         try:
             table = self._json.read_json(
                 arrow.BufferReader(rows.data),
@@ -360,7 +362,7 @@ class _JsonParser:
             parsed.append(row)
             lines.append(int(rows.lines[place]) + line)
         if bad:
-            yield Rows(table=import_pyarrow().table({}), lines=(), bad=tuple(bad))
+            yield Rows(table=arrow.table({}), lines=(), bad=tuple(bad))
         if not parsed:
             return
         columns = columns_of(parsed)
@@ -388,7 +390,6 @@ class _JsonParser:
 
     def _learn(self, schema: Any, line: int) -> None:
         """Unite the current types with those of ``schema`` for the next rows."""
-        arrow = import_pyarrow()
         fields = self._fields | {field.name: _widened(self._fields.get(field.name), field) for field in schema}
         if fields == self._fields and self._schema is not None:
             return
@@ -407,7 +408,6 @@ class _JsonParser:
 
 def _widened(known: Any, field: Any) -> Any:
     """Unite the types of ``field`` and ``known``. Returns that of ``field`` if they conflict."""
-    arrow = import_pyarrow()
     if known is None or known == field:
         return field
     try:
@@ -421,7 +421,7 @@ def _count_leaves(kind: Any) -> int:
     """Return the number of fields in the type of a column, which indicates the memory of a row."""
     while is_list(kind):
         kind = kind.value_type
-    return 1 + (sum(_count_leaves(field.type) for field in kind) if import_pyarrow().types.is_struct(kind) else 0)
+    return 1 + (sum(_count_leaves(field.type) for field in kind) if types.is_struct(kind) else 0)
 
 
 def _cut(rows: JsonRows, start: int, stop: int) -> JsonRows:
@@ -452,7 +452,6 @@ def _are_exact(table: Any) -> bool:
 
 
 def _floats_in(array: Any) -> Iterator[Any]:
-    types = import_pyarrow().types
     if types.is_float64(array.type):
         yield array
     elif types.is_list(array.type):

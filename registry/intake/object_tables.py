@@ -26,6 +26,10 @@ from registry.intake.values import column_errors, is_unicode
 from registry.shards.arrow_values import import_pyarrow, plain_array
 from registry.splits import counted
 
+arrow: Any = import_pyarrow("adding data")
+types: Any = arrow.types
+compute: Any = arrow.compute
+
 FIRST_ROWS: Final = 1_024
 """The number of rows from which an opener detects columns of images and the like."""
 
@@ -219,7 +223,6 @@ def _open_pandas(frame: Any) -> Source:
 
 def _pandas_column(name: str, series: Any) -> Column:
     """Convert a column of pandas. NaN stays NaN among numbers; among other objects it is null, as in pandas."""
-    pa = import_pyarrow()
     dtype = series.dtype
     if str(dtype) == "object":
         has_floats = _has_numbers(series)
@@ -242,17 +245,16 @@ def _pandas_column(name: str, series: Any) -> Column:
         )
 
     # With from_pandas=True, Arrow would turn NaN into null.
-    return _arrow_column(name, dtype, lambda start, stop: pa.array(series.iloc[start:stop], from_pandas=False))
+    return _arrow_column(name, dtype, lambda start, stop: arrow.array(series.iloc[start:stop], from_pandas=False))
 
 
 def _arrow_column(name: str, kind: object, take: Callable[[int, int], Any], *more: type[BaseException]) -> Column:
     """Return a column whose rows ``take`` returns as an Arrow array. It may raise ``_FAULTS``, and ``more``."""
-    pa = import_pyarrow()
 
     def values(start: int, stop: int, _: ValueConverter) -> Any:
         with column_errors(name, kind, *_FAULTS, *more):
             column = take(start, stop)
-            return plain_column(pa.chunked_array([column]) if isinstance(column, pa.Array) else column)
+            return plain_column(arrow.chunked_array([column]) if isinstance(column, arrow.Array) else column)
 
     return values
 
@@ -299,13 +301,12 @@ def _length_of(name: str, values: Any) -> int:
 
 def _column_of(name: str, values: Any) -> Column:
     """Convert an array, a list, or a column of another library."""
-    pa = import_pyarrow()
     if is_a(values, "pandas", "Series"):
         return _pandas_column(name, values)
     if is_a(values, "polars", "Series"):
         return _polars_column(name, values)
-    if isinstance(values, (pa.Array, pa.ChunkedArray)):
-        chunked = values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])
+    if isinstance(values, (arrow.Array, arrow.ChunkedArray)):
+        chunked = values if isinstance(values, arrow.ChunkedArray) else arrow.chunked_array([values])
         with column_errors(name, chunked.type):
             plain = plain_column(chunked)
         return lambda start, stop, _: plain.slice(start, stop - start)
@@ -347,12 +348,11 @@ def open_arrow(given: Any) -> Source | None:
     """
     if not hasattr(given, "__arrow_c_stream__") and not hasattr(given, "__arrow_c_array__"):
         return _open_arrow_dataset(given) if is_a(given, "pyarrow.dataset", "Dataset") else None
-    pa = import_pyarrow()
-    if isinstance(given, (pa.Array, pa.ChunkedArray)):
+    if isinstance(given, (arrow.Array, arrow.ChunkedArray)):
         raise SourceError("an Arrow array is one column", hint="Pass a table: pyarrow.table({'NAME': array})")
-    if isinstance(given, pa.RecordBatch):
-        given = pa.Table.from_batches([given])
-    if isinstance(given, pa.Table):
+    if isinstance(given, arrow.RecordBatch):
+        given = arrow.Table.from_batches([given])
+    if isinstance(given, arrow.Table):
         return _arrow_table(given, "Arrow table")
     return _arrow_stream(given)
 
@@ -365,9 +365,8 @@ def _arrow_table(table: Any, noun: str) -> Source:
 
 def _arrow_stream(given: Any) -> Source:
     """Open a stream. It can be read only once, so its batches are kept in a temporary file."""
-    pa = import_pyarrow()
     kind = type(given)
-    stream = given if isinstance(given, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(given)
+    stream = given if isinstance(given, arrow.RecordBatchReader) else arrow.RecordBatchReader.from_stream(given)
     spool = Spool(cut_tables(iter(stream)), f"the {kind.__name__}")
     names = check_columns(stream.schema.names)
     require_rows(kind.__name__, next(spool.read(), None))
@@ -395,8 +394,7 @@ def cut_tables(tables: Iterable[Any]) -> Iterator[Rows]:
 
 def cut_table(table: Any, start: int) -> Iterator[Rows]:
     """Cut an Arrow table or batch into ``Rows`` of bounded size. ``start`` is the number of rows before it."""
-    pa = import_pyarrow()
-    table = plain_table(pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table)
+    table = plain_table(arrow.Table.from_batches([table]) if isinstance(table, arrow.RecordBatch) else table)
     rows = table.num_rows
     if not rows:
         return
@@ -408,14 +406,13 @@ def cut_table(table: Any, start: int) -> Iterator[Rows]:
 
 def plain_table(table: Any) -> Any:
     """Decode the dictionary, run-end encoded and extension columns of a table, and remove its metadata."""
-    pa = import_pyarrow()
     names = check_columns(table.column_names)
     columns = []
     for place, name in enumerate(names):
         column = table.column(place)
         with column_errors(name, column.type):
             columns.append(plain_column(column))
-    return pa.table(columns, names=names)
+    return arrow.table(columns, names=names)
 
 
 def plain_column(column: Any) -> Any:
@@ -424,28 +421,25 @@ def plain_column(column: Any) -> Any:
     Raises:
         ArrowNotImplementedError: the column contains a union without types.
     """
-    pa = import_pyarrow()
     if has_union(column.type, are_empty=True):  # Arrow crashes the process when it searches such a column for nulls
-        raise pa.ArrowNotImplementedError("a union without types has no values")
-    return pa.chunked_array(map(_plain_chunk, column.chunks)) if column.num_chunks else column
+        raise arrow.ArrowNotImplementedError("a union without types has no values")
+    return arrow.chunked_array(map(_plain_chunk, column.chunks)) if column.num_chunks else column
 
 
 def _plain_chunk(array: Any) -> Any:
-    pa = import_pyarrow()
     shape = tuple(getattr(array.type, "shape", ()))
-    if isinstance(array.type, pa.FixedShapeTensorType) and len(shape) > 1:
+    if isinstance(array.type, arrow.FixedShapeTensorType) and len(shape) > 1:
         return _fold(array.storage, shape)
     array = plain_array(array)
-    if pa.types.is_run_end_encoded(array.type):
-        return _plain_chunk(pa.compute.run_end_decode(array))
-    if pa.types.is_string_view(array.type):
-        return array.cast(pa.large_string())
-    return array.cast(pa.large_binary()) if pa.types.is_binary_view(array.type) else array
+    if types.is_run_end_encoded(array.type):
+        return _plain_chunk(compute.run_end_decode(array))
+    if types.is_string_view(array.type):
+        return array.cast(arrow.large_string())
+    return array.cast(arrow.large_binary()) if types.is_binary_view(array.type) else array
 
 
 def has_union(kind: Any, *, are_empty: bool = False) -> bool:
     """Whether an Arrow type is or contains a union; with ``are_empty``, a union without types."""
-    types = import_pyarrow().types
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
         return has_union(kind.value_type, are_empty=are_empty)
     if types.is_union(kind) and not (are_empty and kind.num_fields):
@@ -456,12 +450,11 @@ def has_union(kind: Any, *, are_empty: bool = False) -> bool:
 
 def _fold(chunk: Any, shape: Sequence[int]) -> Any:
     """Nest the fixed-size lists of all values of a tensor by its ``shape``."""
-    pa = import_pyarrow()
     is_null = chunk.is_null() if chunk.null_count else None
     values = chunk.values.slice(chunk.offset * chunk.type.list_size, len(chunk) * chunk.type.list_size)
     for size in reversed(shape[1:]):
-        values = pa.FixedSizeListArray.from_arrays(values, size)
-    return pa.FixedSizeListArray.from_arrays(values, shape[0], mask=is_null)
+        values = arrow.FixedSizeListArray.from_arrays(values, size)
+    return arrow.FixedSizeListArray.from_arrays(values, shape[0], mask=is_null)
 
 
 class TableFile:
@@ -487,7 +480,7 @@ class TableFile:
     def write(self, rows: Rows) -> None:
         """Append rows. Raises OSError if the disk is full."""
         place = self.num_bytes
-        with import_pyarrow().ipc.new_stream(self._file, rows.table.schema) as writer:
+        with arrow.ipc.new_stream(self._file, rows.table.schema) as writer:
             writer.write(rows.table)
         lines = rows.lines if isinstance(rows.lines, range) else array("q", rows.lines)
         self._rows.append((place, replace(rows, table=None, lines=lines)))
@@ -496,7 +489,7 @@ class TableFile:
         """Read the rows of a call of ``write``, which are numbered from 0."""
         place, rows = self._rows[number]
         self._file.seek(place)
-        return replace(rows, table=import_pyarrow().ipc.open_stream(self._file).read_all())
+        return replace(rows, table=arrow.ipc.open_stream(self._file).read_all())
 
 
 class Spool:

@@ -21,13 +21,16 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import require_extra
 from registry.features import Feature, Image
 from registry.features import Sequence as SequenceFeature
 from registry.intake.media_bytes import IMAGE_FAULTS, image_feature, image_file
 from registry.intake.source import BadRow, Rows
 from registry.intake.values import NAN_WORDS, is_unicode
 from registry.shards.arrow_values import import_pyarrow
+
+arrow: Any = import_pyarrow("adding data")
+_FAULTS: Final = (arrow.ArrowException, OverflowError, TypeError, UnicodeError, ValueError)
+"""The exceptions with which Arrow refuses a value."""
 
 EXACT: Final[dict[type, str]] = {
     bool: "bool",
@@ -219,7 +222,6 @@ def convert_block(
         lines: the line of each row, by its number.
         keys: the key of each row, or None.
     """
-    arrow = import_pyarrow()
     arrays: dict[str, Any] = {}
     bad: list[BadValue] = []
     mixed: MixedValuesError | None = None
@@ -259,7 +261,6 @@ def convert_block(
 
 def make_table(columns: Mapping[str, Any], num_rows: int) -> Any:
     """A ``pyarrow.Table``, whose number of rows counts if it has no columns."""
-    arrow = import_pyarrow()
     if columns:
         return arrow.table(dict(columns))
     return arrow.Table.from_struct_array(arrow.array([{}] * num_rows, arrow.struct([])))
@@ -289,11 +290,7 @@ class ValueConverter:
 
     def __init__(self, texts: Collection[str] = ()) -> None:
         """``texts`` are the columns in which a dict or list becomes JSON text."""
-        with require_extra("arrow", package="pyarrow", needed_for="adding objects of Python"):
-            import pyarrow as pa
         self._texts = frozenset(texts)
-        self._arrow = pa
-        self._faults = (pa.ArrowException, OverflowError, TypeError, UnicodeError, ValueError)
         self._zones: dict[str, str] = {}
         self.images: dict[str, Image] = {}
 
@@ -329,7 +326,7 @@ class ValueConverter:
             values = _read_special(values, rows)
             kinds = {kind_of(value) for value in set(map(type, values))} - {None}
         if not kinds:
-            return self._arrow.nulls(len(values))
+            return arrow.nulls(len(values))
         kind = self._kind_of_all(kinds, values, rows, path, depth)
         if kind == "dict":
             return self._convert_dicts(values, rows, path, depth)
@@ -360,11 +357,11 @@ class ValueConverter:
         types = set(map(type, values))
         if kind in ("datetime64", "timedelta64"):
             try:
-                return self._arrow.array(_times(values))
-            except self._faults:
+                return arrow.array(_times(values))
+            except _FAULTS:
                 return self._find_bad(values, rows, path, None)
         if len(types) == 1 and issubclass(dtype := types.copy().pop(), np.generic) and kind in ("bool", "int", "float"):
-            return self._arrow.array(np.array(values, dtype))  # converts all in one call, and keeps the dtype
+            return arrow.array(np.array(values, dtype))  # converts all in one call, and keeps the dtype
         if kind == "float" and int in types:  # as float64, if that changes no integer
             _refuse(values, rows, path, _too_large)
             if any(isinstance(value, int) and float(value) != value for value in values):
@@ -374,24 +371,24 @@ class ValueConverter:
         if kind != "int":
             return self._array(values, rows, path, wanted)
         try:
-            return self._arrow.array(values, wanted)
-        except self._faults:
+            return arrow.array(values, wanted)
+        except _FAULTS:
             _refuse(values, rows, path, _too_large)
             if any(value is not None and value < 0 for value in values):
                 raise MixedValuesError(path) from None
-            return self._arrow.array(values, self._arrow.uint64())
+            return arrow.array(values, arrow.uint64())
 
     def _type_of(self, types: set[type], kind: str) -> Any:
         """Return the Arrow type for values of a kind. None lets Arrow choose, for example the digits of a Decimal."""
         if kind in ("int", "float") and len(types) == 1 and issubclass(scalar := types.copy().pop(), np.generic):
-            return self._arrow.from_numpy_dtype(np.dtype(scalar))
-        return self._arrow.type_for_alias(_ARROW_TYPES[kind]) if kind in _ARROW_TYPES else None
+            return arrow.from_numpy_dtype(np.dtype(scalar))
+        return arrow.type_for_alias(_ARROW_TYPES[kind]) if kind in _ARROW_TYPES else None
 
     def _array(self, values: Sequence[Any], rows: _Numbers, path: str, wanted: Any) -> Any:
         """Convert values to the type ``wanted``. Raises BadValuesError for those that cannot be converted."""
         try:
-            return self._arrow.array(values, wanted)
-        except self._faults:
+            return arrow.array(values, wanted)
+        except _FAULTS:
             return self._find_bad(values, rows, path, wanted)
 
     def _find_bad(self, values: Sequence[Any], rows: _Numbers, path: str, wanted: Any) -> NoReturn:
@@ -399,10 +396,8 @@ class ValueConverter:
 
         def problem(value: Any) -> str | None:
             try:
-                self._arrow.array(
-                    _times([value]) if isinstance(value, (np.datetime64, np.timedelta64)) else [value], wanted
-                )
-            except self._faults as error:
+                arrow.array(_times([value]) if isinstance(value, (np.datetime64, np.timedelta64)) else [value], wanted)
+            except _FAULTS as error:
                 is_half = isinstance(error, UnicodeEncodeError)
                 reason = "it has half a surrogate pair, which is not a character" if is_half else _first_line(error)
                 return f"{_show(value)} cannot be stored: {reason}"
@@ -418,7 +413,7 @@ class ValueConverter:
             raise MixedValuesError(path)
         zone = None if present[0].tzinfo is None else self._zones.setdefault(path, _zone_of(present[0]))
         unit = "ns" if any(hasattr(value, "nanosecond") for value in values) else "us"
-        return self._array(values, rows, path, self._arrow.timestamp(unit, tz=zone))
+        return self._array(values, rows, path, arrow.timestamp(unit, tz=zone))
 
     def _convert_images(self, values: Sequence[Any], rows: _Numbers, path: str) -> Any:
         """Convert Pillow images to the bytes of PNG or JPEG files."""
@@ -436,7 +431,7 @@ class ValueConverter:
             raise BadValuesError(bad)
         first = next(value for value in values if value is not None)
         self.images.setdefault(path, image_feature(first))
-        return self._arrow.array(files, self._arrow.binary())
+        return arrow.array(files, arrow.binary())
 
     def _convert_dicts(self, values: Sequence[Any], rows: _Numbers, path: str, depth: int) -> Any:
         keys = dict.fromkeys(itertools.chain.from_iterable(value for value in values if value is not None))
@@ -444,16 +439,16 @@ class ValueConverter:
             reason = f"the key {odd[0]!a:.60} is not {'valid Unicode' if isinstance(odd[0], str) else 'text'}"
             _refuse(values, rows, path, lambda value: reason if any(key in value for key in odd) else None)
         is_null = np.array([value is None for value in values])
-        mask = self._arrow.array(is_null) if is_null.any() else None
+        mask = arrow.array(is_null) if is_null.any() else None
         if not keys:
-            return self._arrow.array([None if value is None else {} for value in values], self._arrow.struct([]))
+            return arrow.array([None if value is None else {} for value in values], arrow.struct([]))
         fields = [
             self.convert(
                 [None if value is None else value.get(key) for value in values], rows, f"{path}/{key}", depth + 1
             )
             for key in keys
         ]
-        return self._arrow.StructArray.from_arrays(fields, names=list(keys), mask=mask)
+        return arrow.StructArray.from_arrays(fields, names=list(keys), mask=mask)
 
     def _convert_lists(self, values: Sequence[Any], rows: _Numbers, path: str, depth: int) -> Any:
         lengths = [0 if value is None else len(value) for value in values]
@@ -476,7 +471,7 @@ class ValueConverter:
             _refuse(values, rows, path, reason)
         try:
             return self._stack(values, first)
-        except self._faults as error:
+        except _FAULTS as error:
             reason = f"an array of {first.dtype} cannot be stored: {_first_line(error)}"
             return _refuse(values, rows, path, reason)
 
@@ -504,8 +499,8 @@ class ValueConverter:
 
     def _lists(self, sizes: Any, values: Any, is_null: Sequence[bool] = ()) -> Any:
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
-        mask = self._arrow.array(np.array(is_null)) if any(is_null) else None
-        return self._arrow.ListArray.from_arrays(self._arrow.array(offsets), values, mask=mask)
+        mask = arrow.array(np.array(is_null)) if any(is_null) else None
+        return arrow.ListArray.from_arrays(arrow.array(offsets), values, mask=mask)
 
 
 def _read_special(values: Sequence[Any], rows: _Numbers) -> Sequence[Any]:
@@ -541,21 +536,22 @@ def array_column(array: npt.NDArray[Any], *, mask: npt.NDArray[Any] | None = Non
     >>> array_column(np.zeros((5, 2, 3), np.uint8)).type
     FixedSizeListType(fixed_size_list<item: fixed_size_list<item: uint8>[3]>[2])
     """
-    with require_extra("arrow", package="pyarrow", needed_for="adding arrays"):
-        import pyarrow as pa
-
     if not is_storable(array.dtype):
         raise ValueError("Arrow has no such type")
     if array.dtype.kind == "U" and array.dtype.itemsize and (_characters(array) > _LAST).any():
         raise ValueError("a value is not text: it has a number above that of the last character")
     if array.ndim == 1 and array.dtype.kind in "SU":  # Arrow would cut each value at its first NUL
-        return pa.array(array.astype(object), pa.binary() if array.dtype.kind == "S" else pa.string(), mask=mask)
+        return arrow.array(
+            array.astype(object), arrow.binary() if array.dtype.kind == "S" else arrow.string(), mask=mask
+        )
     if array.ndim == 1:
-        return pa.array(native(array), mask=mask)
+        return arrow.array(native(array), mask=mask)
     column = array_column(np.ascontiguousarray(array).reshape(-1))
     for size in reversed(array.shape[2:]):
-        column = pa.FixedSizeListArray.from_arrays(column, size)
-    return pa.FixedSizeListArray.from_arrays(column, array.shape[1], mask=None if mask is None else pa.array(mask))
+        column = arrow.FixedSizeListArray.from_arrays(column, size)
+    return arrow.FixedSizeListArray.from_arrays(
+        column, array.shape[1], mask=None if mask is None else arrow.array(mask)
+    )
 
 
 def _characters(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

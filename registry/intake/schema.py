@@ -40,6 +40,9 @@ from registry.pins.yaml_text import join_key, read_yaml, write_yaml
 from registry.shards.arrow_values import import_pyarrow
 from registry.storage import read_file
 
+arrow: Any = import_pyarrow("adding data")
+types: Any = arrow.types
+
 
 @dataclass(frozen=True, slots=True)
 class Schema:
@@ -106,7 +109,7 @@ class Schema:
             arrays.append(array)
             for row, problem in problems.items():
                 faults.setdefault(row, (column.name, problem))
-        return replace(rows, table=import_pyarrow().table(arrays, names=names)).without(part_name, faults)
+        return replace(rows, table=arrow.table(arrays, names=names)).without(part_name, faults)
 
 
 _EXPECTED: Final = (
@@ -182,8 +185,7 @@ def describe_type(column: ColumnSchema) -> str:
     """Describe the type of a column for messages, if possible by the word that ``parse_feature`` reads.
 
     >>> from registry.features import Text
-    >>> from registry.shards.arrow_values import import_pyarrow
-    >>> describe_type(ColumnSchema(name="t", feature=Text(), arrow_type=import_pyarrow().string()))
+    >>> describe_type(ColumnSchema(name="t", feature=Text(), arrow_type=arrow.string()))
     'Text'
     """
     return _describe(write_type(column.feature, column.arrow_type))
@@ -206,7 +208,7 @@ def _describe(written: Any) -> str:
 
 def write_type(feature: Feature, kind: Any, *, null_as_empty: bool = False) -> Any:
     """Write a feature as a word if there is a suitable word, otherwise as a mapping. ``read_type`` reads both."""
-    if import_pyarrow().types.is_null(kind):  # a feature of TFDS, for records that are not converted
+    if types.is_null(kind):  # a feature of TFDS, for records that are not converted
         return {"json": json.loads(features_to_json(FeaturesDict({"x": feature})))["featuresDict"]["features"]["x"]}
     if is_nullable(kind):
         return {"nullable": write_type(feature.feature, kind.value_type)}  # type: ignore[attr-defined]  # a Sequence
@@ -304,7 +306,6 @@ class _SchemaReader:
             self._fail(path, error.message, error.hint)
 
     def _mapping(self, value: dict[str, Any], path: str) -> tuple[Feature, Any]:
-        arrow = import_pyarrow()
         keys = set(value)
         if keys == {"fields"} and isinstance(value["fields"], dict) and value["fields"]:
             inside = join_key(path, "fields")
@@ -448,7 +449,7 @@ def keep_types(before: Feature, known: Any, feature: Feature, kind: Any) -> tupl
         for name, inner in before.items():
             if name not in feature and is_nullable(known.field(name).type):
                 pairs[name] = inner, known.field(name).type
-        struct = import_pyarrow().struct([(name, inner_kind) for name, (_, inner_kind) in pairs.items()])
+        struct = arrow.struct([(name, inner_kind) for name, (_, inner_kind) in pairs.items()])
         return FeaturesDict({name: inner for name, (inner, _) in pairs.items()}), struct
     if isinstance(before, SequenceFeature) and isinstance(feature, SequenceFeature) and before.length == feature.length:
         inner, value = keep_types(before.feature, known.value_type, feature.feature, kind.value_type)
@@ -469,19 +470,19 @@ def _arrow_type(path: str, feature: Feature, words: Mapping[str, str], nullable:
         return nullable_type(_arrow_type(path, feature.feature, words, nullable - {path}))
     if isinstance(feature, FeaturesDict):
         fields = [(name, _arrow_type(f"{path}/{name}", inner, words, nullable)) for name, inner in feature.items()]
-        return import_pyarrow().struct(fields)
+        return arrow.struct(fields)
     if isinstance(feature, SequenceFeature):
         return _list_type(_arrow_type(f"{path}[]", feature.feature, words, nullable), [feature.length])
     word = words.get(path) or words.get(path.replace("[]", ""))  # the name of a column may end in []
     if isinstance(feature, Tensor) and word is not None:
         return _list_type(parse_feature(word).arrow_type, feature.shape)
     is_bytes = type(feature) is Tensor and feature.dtype == TEXT and not feature.shape
-    return import_pyarrow().binary() if is_bytes else arrow_type_of(feature)
+    return arrow.binary() if is_bytes else arrow_type_of(feature)
 
 
 def _list_type(inner: Any, sizes: Sequence[int | None]) -> Any:
     for size in reversed(sizes):
-        inner = import_pyarrow().list_(inner, -1 if size is None else size)
+        inner = arrow.list_(inner, -1 if size is None else size)
     return inner
 
 

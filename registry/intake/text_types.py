@@ -44,6 +44,10 @@ from registry.intake.values import (
 )
 from registry.shards.arrow_values import import_pyarrow
 
+arrow: Any = import_pyarrow("adding data")
+types: Any = arrow.types
+compute: Any = arrow.compute
+
 _INTEGER: Final = r"^-?(0|[1-9][0-9]*)$"
 _PLAIN_NUMBER: Final = "|".join(
     (
@@ -252,7 +256,6 @@ class TextTypes:
         return _Block(others, place_of) if len(others) else None
 
     def _test_numbers(self, block: _Block) -> None:
-        compute = import_pyarrow().compute
         if self._is_open("integer", block.start):
             numbers = block.int64
             if numbers is not None:
@@ -272,7 +275,6 @@ class TextTypes:
 
     def _test_sizes(self, block: _Block) -> None:
         """Test integers, some of which do not fit into int64."""
-        compute = import_pyarrow().compute
         is_long = compute.greater_equal(compute.binary_length(block.texts), _INT64_DIGITS)
         for index in np.flatnonzero(as_mask(is_long)).tolist():
             number = int(block.texts[index].as_py()[:_MOST_DIGITS])  # Python refuses to parse thousands of digits
@@ -283,7 +285,7 @@ class TextTypes:
 
     def _test_exact(self, block: _Block) -> None:
         if self._is_open("exact", block.start):
-            index = next(inexact_decimals(block.texts, import_pyarrow().float64()), None)
+            index = next(inexact_decimals(block.texts, arrow.float64()), None)
             if index is not None:
                 self._miss("exact", block, index)
 
@@ -309,20 +311,17 @@ class _Block:
         self.start = place_of(0)
 
     def matches(self, pattern: str) -> Any:
-        return import_pyarrow().compute.match_substring_regex(self.texts, pattern)
+        return compute.match_substring_regex(self.texts, pattern)
 
     def is_in(self, words: tuple[str, ...]) -> Any:
-        arrow = import_pyarrow()
-        return arrow.compute.is_in(self.texts, value_set=arrow.array(words))
+        return compute.is_in(self.texts, value_set=arrow.array(words))
 
     def are_integers(self) -> Any:
-        compute = import_pyarrow().compute
         return compute.and_(self.matches(_INTEGER), compute.not_equal(self.texts, "-0"))
 
     @cached_property
     def int64(self) -> Any:
         """The numbers if all texts are integers of int64, otherwise None."""
-        arrow = import_pyarrow()
         try:
             if len(self.texts) > 4 * _FEW:  # a value that is not an integer is usually among the first
                 self.texts.slice(0, _FEW).cast(arrow.int64())
@@ -335,8 +334,6 @@ class _Block:
 
 def inexact_decimals(values: Any, kind: Any) -> Iterator[int]:
     """Yield the indices of decimal numbers that a float of type ``kind`` prints as another number."""
-    arrow = import_pyarrow()
-    compute = arrow.compute
     if kind.bit_width == 64:
         is_long = compute.greater(compute.binary_length(values), _EXACT_LENGTH)
         for mark in ("e", "E"):  # a pattern for both would take twice as long
@@ -393,7 +390,6 @@ def parse_texts(texts: Any, kind: Any, *, is_requested: bool, is_exact: bool = F
     Returns:
         An array of the same length, and the fault of each text that is not such a value.
     """
-    types = import_pyarrow().types
     if types.is_integer(kind):
         return _parse_integers(texts, kind, is_requested)
     if types.is_floating(kind):
@@ -401,7 +397,7 @@ def parse_texts(texts: Any, kind: Any, *, is_requested: bool, is_exact: bool = F
     if types.is_boolean(kind):
         return _parse_booleans(texts, is_requested)
     if types.is_duration(kind):
-        counts, faults = _parse_integers(texts, import_pyarrow().int64(), is_requested)
+        counts, faults = _parse_integers(texts, arrow.int64(), is_requested)
         return counts.view(kind), {index: f"expected {kind}, found {quote(texts[index].as_py())}" for index in faults}
     if types.is_timestamp(kind):
         return _parse_timestamps(texts, kind)
@@ -409,17 +405,15 @@ def parse_texts(texts: Any, kind: Any, *, is_requested: bool, is_exact: bool = F
         return _parse_times(texts, kind)
     if types.is_binary(kind):
         return texts.cast(kind), {}
-    return _finish(texts, np.ones(len(texts), np.bool_), import_pyarrow().nulls(len(texts), kind), kind)
+    return _finish(texts, np.ones(len(texts), np.bool_), arrow.nulls(len(texts), kind), kind)
 
 
 def _iso_types() -> tuple[Any, ...]:
-    arrow = import_pyarrow()
     stamps = [arrow.timestamp(unit, tz=zone) for unit in ("us", "ns") for zone in (None, "UTC")]
     return (arrow.date32(), arrow.time64("us"), arrow.time64("ns"), *stamps)
 
 
 def _parse_integers(texts: Any, kind: Any, is_requested: bool) -> Converted:
-    arrow = import_pyarrow()
     try:
         numbers = texts.cast(kind)
         if numbers.cast(arrow.string()).equals(texts):
@@ -428,7 +422,7 @@ def _parse_integers(texts: Any, kind: Any, is_requested: bool) -> Converted:
         pass
     bad = _misses(texts, _INTEGERS[is_requested])
     if not is_requested:
-        bad |= as_mask(arrow.compute.equal(texts, "-0"))
+        bad |= as_mask(compute.equal(texts, "-0"))
     bounds = np.iinfo(kind.to_pandas_dtype())
     # Only texts of the right form are parsed, one by one: some of them are faults, or have a sign or leading zeros.
     parsed: list[int | None] = []
@@ -447,7 +441,6 @@ def _parse_integer(text: str) -> int:
 
 
 def _parse_floats(texts: Any, kind: Any, is_requested: bool, is_exact: bool) -> Converted:
-    arrow = import_pyarrow()
     bad = _misses(texts, _FLOATS[is_requested])
     good = _blank(texts, bad)
     if is_exact and good.null_count < len(good):
@@ -464,8 +457,6 @@ def _parse_floats(texts: Any, kind: Any, is_requested: bool, is_exact: bool) -> 
 
 
 def _parse_booleans(texts: Any, is_requested: bool) -> Converted:
-    arrow = import_pyarrow()
-    compute = arrow.compute
     is_true = as_mask(compute.is_in(texts, value_set=arrow.array(_TRUE[is_requested])))
     is_false = as_mask(compute.is_in(texts, value_set=arrow.array(_FALSE[is_requested])))
     bad = as_mask(texts.is_valid()) & ~is_true & ~is_false
@@ -477,7 +468,6 @@ def _parse_timestamps(texts: Any, kind: Any) -> Converted:
 
     Shorter integers may be years and dates: 2026 and 20260131.
     """
-    arrow = import_pyarrow()
     try:
         return texts.cast(kind), {}
     except arrow.ArrowInvalid:
@@ -487,17 +477,15 @@ def _parse_timestamps(texts: Any, kind: Any) -> Converted:
     times, faults = _parse_times(_blank(texts, is_count), kind)
     counts, more = _parse_integers(_blank(texts, ~is_count), arrow.int64(), is_requested=True)
     more = {index: fault.replace("int64", name_type(str(kind)), 1) for index, fault in more.items()}
-    return arrow.compute.coalesce(times, counts.view(kind)), faults | more
+    return compute.coalesce(times, counts.view(kind)), faults | more
 
 
 def _parse_times(texts: Any, kind: Any) -> Converted:
-    arrow = import_pyarrow()
-    types = arrow.types
     bad = np.zeros(len(texts), np.bool_)
     used, parsed_as = texts, kind
     if types.is_time(kind):  # Arrow parses no times of day
         bad = _misses(texts, _CLOCK)
-        used = arrow.compute.binary_join_element_wise("1970-01-01T", _blank(texts, bad), "")
+        used = compute.binary_join_element_wise("1970-01-01T", _blank(texts, bad), "")
         parsed_as = arrow.timestamp(kind.unit)
     elif types.is_date(kind):
         bad = _misses(texts, r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")
@@ -511,7 +499,6 @@ def _parse_times(texts: Any, kind: Any) -> Converted:
 
 
 def _finish(texts: Any, bad: npt.NDArray[np.bool_], values: Any, kind: Any) -> Converted:
-    types = import_pyarrow().types
     form = "timestamp" if types.is_timestamp(kind) else "time" if types.is_time(kind) else None
     form = "date" if types.is_date(kind) else "zoned" if form == "timestamp" and kind.tz else form
     expected = name_type(str(kind)) + (f" {_FORMS[form]}" if form else "")
@@ -521,11 +508,10 @@ def _finish(texts: Any, bad: npt.NDArray[np.bool_], values: Any, kind: Any) -> C
 
 def _misses(texts: Any, pattern: str) -> npt.NDArray[np.bool_]:
     """Return a mask of the texts that do not match ``pattern``. A null matches."""
-    matches = import_pyarrow().compute.match_substring_regex(texts, pattern)
+    matches = compute.match_substring_regex(texts, pattern)
     return ~np.asarray(matches.fill_null(fill_value=True).to_numpy(zero_copy_only=False), np.bool_)
 
 
 def _blank(texts: Any, bad: npt.NDArray[np.bool_]) -> Any:
     """Replace the texts at ``bad`` by null."""
-    arrow = import_pyarrow()
-    return texts if not bad.any() else arrow.compute.if_else(arrow.array(bad), None, texts)
+    return texts if not bad.any() else compute.if_else(arrow.array(bad), None, texts)

@@ -19,6 +19,10 @@ import numpy as np
 from registry.intake.values import Place, first_of, show_place, without_nulls
 from registry.shards.arrow_values import import_pyarrow, plain_array
 
+arrow: Any = import_pyarrow("adding data")
+types: Any = arrow.types
+compute: Any = arrow.compute
+
 MAX_FIELDS: Final = 20_000
 """The maximum number of fields in the structs of a column. If there are more, the names are data, such as ids."""
 
@@ -82,13 +86,13 @@ class ValueTypes:
     def update(self, array: Any, place_of: Callable[[int], Place]) -> None:
         """Add the values of an array. ``place_of`` returns the place of the value at an index."""
         array = plain_array(array)
-        kind, types = array.type, import_pyarrow().types
+        kind = array.type
         self.num_values += len(array)
         self.num_nulls += array.null_count
         if types.is_null(kind):
             return
         if types.is_map(kind):  # a map is a list of pairs
-            array = array.cast(import_pyarrow().list_(struct_of_map(kind)))
+            array = array.cast(arrow.list_(struct_of_map(kind)))
             kind = array.type
         if types.is_struct(kind):
             self._update_struct(array, place_of)
@@ -107,7 +111,6 @@ class ValueTypes:
         seen = self._see(str(kind), kind, array, place_of)
         if array.null_count == len(array):
             return
-        types, compute = import_pyarrow().types, import_pyarrow().compute
         if types.is_integer(kind) or (types.is_temporal(kind) and kind.bit_width in (32, 64)):
             bounds = compute.min_max(as_integers(array))
             low, high = bounds["min"].as_py(), bounds["max"].as_py()
@@ -133,16 +136,15 @@ class ValueTypes:
             raise TypeConflictError("", f"its structs have more than {MAX_FIELDS:,} different fields")
 
     def _update_list(self, array: Any, place_of: Callable[[int], Place]) -> None:
-        arrow = import_pyarrow()
         kind = array.type
-        self.list_sizes.add(kind.list_size if arrow.types.is_fixed_size_list(kind) else -1)
+        self.list_sizes.add(kind.list_size if types.is_fixed_size_list(kind) else -1)
         self._see("list", None, array, place_of)
         self.element = ValueTypes() if self.element is None else self.element
         parents: list[Any] = []
 
         def place_of_element(index: int) -> Place:
             if not parents:
-                parents.append(arrow.compute.list_parent_indices(array))
+                parents.append(compute.list_parent_indices(array))
             return place_of(parents[0][index].as_py())
 
         self.element.update(array.flatten(), place_of_element)
@@ -171,7 +173,6 @@ class ValueTypes:
         self, united: United, path: str, num_values: int = 0, *, is_nested: bool = False, is_in_list: bool = False
     ) -> Any:
         """Return the type of the values at ``path``, of which there are ``num_values`` with those that are missing."""
-        arrow = import_pyarrow()
         has_structs = self.element is not None and self.element.fields is not None
         # A value that may be null here is stored as a list of zero or one element.
         is_wrapped = is_in_list or (self.element is not None and (has_structs or is_nested))
@@ -202,12 +203,11 @@ class ValueTypes:
         return nullable_type(kind)
 
     def _unite_leaves(self, united: United, path: str, *, is_nested: bool) -> Any:
-        arrow = import_pyarrow()
         leaves = [seen for seen in self.seen.values() if seen.kind is not None]
         kind, note = unite_leaves(path, leaves)
-        if arrow.types.is_null(kind):
+        if types.is_null(kind):
             kind, note = arrow.string(), f"{path} has no values" if is_nested else "every value is null"
-        if arrow.types.is_decimal(kind):
+        if types.is_decimal(kind):
             united.decimals += [(path.replace("[]", ""), str(kind))] if len(leaves) == 1 else []
             kind, note = arrow.string(), f"{kind} as its exact text"
         united.notes += [note] if note else []
@@ -239,7 +239,6 @@ def unite_leaves(path: str, leaves: list[SeenType]) -> tuple[Any, str]:
     Raises:
         TypeConflictError: no type holds all values.
     """
-    arrow = import_pyarrow()
     if not leaves:
         return arrow.null(), ""
     # A file declares types of columns that are always null. They widen the type if possible, or are ignored.
@@ -255,14 +254,12 @@ def unite_leaves(path: str, leaves: list[SeenType]) -> tuple[Any, str]:
             continue
         used.append(one)
     valued = [leaf for leaf in used if leaf.has_values]
-    if len(valued) < 2 or arrow.types.is_decimal(kind):
+    if len(valued) < 2 or types.is_decimal(kind):
         return kind, ""
     return kind, f"widened to {name_type(str(kind))} at {show_place(max(leaf.first for leaf in valued))}"
 
 
 def _unite_used(path: str, leaves: list[SeenType]) -> Any:
-    arrow = import_pyarrow()
-    types = arrow.types
     kinds = [leaf.kind for leaf in leaves]
     if len(kinds) == 1:
         return kinds[0]
@@ -281,8 +278,6 @@ def _unite_used(path: str, leaves: list[SeenType]) -> Any:
 
 
 def _unite_integers(path: str, leaves: list[SeenType]) -> Any:
-    arrow = import_pyarrow()
-    types = arrow.types
     signed = [leaf for leaf in leaves if types.is_signed_integer(leaf.kind)]
     unsigned = [leaf for leaf in leaves if not types.is_signed_integer(leaf.kind)]
     if not signed or not unsigned:
@@ -299,8 +294,6 @@ def _unite_integers(path: str, leaves: list[SeenType]) -> Any:
 
 
 def _unite_numbers(path: str, leaves: list[SeenType]) -> Any:
-    arrow = import_pyarrow()
-    types = arrow.types
     floats = [leaf.kind for leaf in leaves if types.is_floating(leaf.kind)]
     if len(floats) == len(leaves):
         return max(floats, key=lambda kind: kind.bit_width)
@@ -325,7 +318,6 @@ def _unite_times(path: str, leaves: list[SeenType]) -> Any:
 
 def _family(kind: Any) -> Any:
     """Return a key that is equal for types of times that differ only in their unit, or None for other types."""
-    types = import_pyarrow().types
     if types.is_timestamp(kind):
         return "timestamp", kind.tz
     if types.is_time(kind):
@@ -358,7 +350,6 @@ def show_type(kind: Any) -> str:
     >>> show_type(pa.list_(pa.list_(pa.float32(), 2))), show_type(pa.struct([("a", pa.string())]))
     ('float32[2][]', 'struct')
     """
-    types = import_pyarrow().types
     if is_list(kind):
         size = kind.list_size if types.is_fixed_size_list(kind) else ""
         return f"{show_type(kind.value_type)}[{size}]"
@@ -367,18 +358,16 @@ def show_type(kind: Any) -> str:
 
 def nullable_type(kind: Any) -> Any:
     """Return the list type of zero or one element that stores a value of type ``kind``, or null, inside of a list."""
-    arrow = import_pyarrow()
     return arrow.list_(arrow.field(_NULLABLE, kind))
 
 
 def is_nullable(kind: Any) -> bool:
     """Whether ``kind`` is a ``nullable_type``."""
-    return bool(import_pyarrow().types.is_list(kind)) and kind.value_field.name == _NULLABLE
+    return bool(types.is_list(kind)) and kind.value_field.name == _NULLABLE
 
 
 def nullable_paths(path: str, kind: Any) -> Iterator[str]:
     """Yield the paths of the nullable types in the type of a column, in the notation ``messages[]/content``."""
-    types = import_pyarrow().types
     if is_nullable(kind):
         yield path
         yield from nullable_paths(path, kind.value_type)
@@ -398,12 +387,11 @@ def _earlier(first: Place, array: Any, place_of: Callable[[int], Place]) -> Plac
 
 def as_integers(array: Any) -> Any:
     """Convert times to the number of their units; integers are unchanged."""
-    return array.view(count_type(array.type)) if import_pyarrow().types.is_temporal(array.type) else array
+    return array.view(count_type(array.type)) if types.is_temporal(array.type) else array
 
 
 def count_type(kind: Any) -> Any:
     """Return the integer type for the number of units of times of 32 or 64 bits."""
-    arrow = import_pyarrow()
     return arrow.int32() if kind.bit_width == 32 else arrow.int64()
 
 
@@ -423,7 +411,6 @@ def inexact_integers(array: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
 
 def is_list(kind: Any) -> bool:
     """Whether ``kind`` is a list of any form."""
-    types = import_pyarrow().types
     return bool(
         types.is_list(kind)
         or types.is_large_list(kind)
@@ -435,8 +422,6 @@ def is_list(kind: Any) -> bool:
 
 def plain_type(kind: Any) -> Any:
     """Return ``kind`` independent of its layout in memory: text and bytes have one type each."""
-    arrow = import_pyarrow()
-    types = arrow.types
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return arrow.string()
     if (
@@ -451,4 +436,4 @@ def plain_type(kind: Any) -> Any:
 
 def struct_of_map(kind: Any) -> Any:
     """Return the struct type of the pairs of a map."""
-    return import_pyarrow().struct([("key", kind.key_type), ("value", kind.item_type)])
+    return arrow.struct([("key", kind.key_type), ("value", kind.item_type)])
