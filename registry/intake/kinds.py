@@ -18,7 +18,6 @@ from registry.intake.media_bytes import AUDIO, IMAGES, VIDEOS, extension_of, for
 from registry.intake.options import AddOptions
 from registry.intake.source import Files, Source
 from registry.intake.text_files import COMPRESSIONS, decompress
-from registry.shards.arrow_values import import_pyarrow
 from registry.storage.faults import storage_errors
 
 
@@ -65,10 +64,8 @@ def open_kind(kind: str, files: Files, options: AddOptions) -> Source:
     """Open files with the reader of their kind.
 
     Raises:
-        MissingExtraError: pyarrow is not installed.
         SourceError, UsageError, StorageError: see the opener.
     """
-    import_pyarrow()
     module, _, name = KINDS[kind].opener.partition(":")
     source: Source = getattr(import_module(f"registry.intake.{module}"), name)(files, replace(options, kind=kind))
     return replace(source, origins=files.origins)
