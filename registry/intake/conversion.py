@@ -23,18 +23,23 @@ from registry.features.limits import show_outside
 from registry.images.pictures import read_picture
 from registry.intake.feature_text import as_optional, type_word
 from registry.intake.media_bytes import is_file_feature, picture_fault
+from registry.intake.source import NAN_WORDS, quote, show_value
 from registry.intake.text_types import parse_texts
 from registry.intake.value_types import (
+    Converted,
+    Faults,
     as_integers,
+    as_mask,
     count_type,
+    in_halves,
     inexact_integers,
     is_list,
     is_nullable,
     plain_type,
+    python_value,
     show_type,
     struct_of_map,
 )
-from registry.intake.values import NAN_WORDS, Converted, Faults, as_mask, in_halves, python_value, quote, show_value
 from registry.shards.arrow_values import import_pyarrow, plain_array
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from registry.errors import SourceError, UsageError, spell
 from registry.intake.file_parts import Reader, make_parts, require_same_columns
 from registry.intake.kinds import KINDS
 from registry.intake.options import AddOptions
-from registry.intake.source import MAX_ROWS, BadRow, Files, Rows, Source
+from registry.intake.source import MAX_ROWS, BadRow, Files, Rows, Source, is_unicode, list_names
 from registry.intake.text_files import (
     BLOCK_BYTES,
     COMPRESSIONS,
@@ -43,7 +43,6 @@ from registry.intake.text_files import (
     read_blocks,
     too_long,
 )
-from registry.intake.values import is_unicode, list_names
 from registry.shards.arrow_values import import_pyarrow
 from registry.splits import counted
 from registry.storage import Store

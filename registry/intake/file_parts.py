@@ -44,11 +44,11 @@ from registry.intake.source import (
     Rows,
     Source,
     SourcePart,
+    list_names,
     root_of,
 )
 from registry.intake.split_names import SPLIT_FOLDER, NamedSplits, find_splits
 from registry.intake.text_types import TextTypes
-from registry.intake.values import list_names
 from registry.shards.arrow_values import import_pyarrow
 from registry.splits import counted
 from registry.storage import Store

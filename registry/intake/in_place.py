@@ -39,9 +39,8 @@ from registry.intake.options import AddOptions
 from registry.intake.plan import BadRows, Plan
 from registry.intake.records import KeyRule
 from registry.intake.schema import Schema
-from registry.intake.source import Files, FileUse, Source, SourcePart, account_for
+from registry.intake.source import Files, FileUse, Source, SourcePart, account_for, list_names
 from registry.intake.split_names import NamedSplits, find_splits
-from registry.intake.values import list_names
 from registry.interop.parquet import FILE_FORMAT, FIRST_VERSION, SplitFiles, describe_parquet
 from registry.interop.parquet import find_splits as find_splits_by_file
 from registry.interop.tfds import VersionFolder

@@ -30,29 +30,23 @@ from registry.intake.media_bytes import (
     without_decoding,
 )
 from registry.intake.schema import AS_BEFORE, Schema, describe_type, keep_types
-from registry.intake.source import Rows, Source
+from registry.intake.source import Place, Rows, Source, quote, show_place, show_value
 from registry.intake.text_types import TextTypes
 from registry.intake.value_types import (
     TypeConflictError,
     United,
     ValueTypes,
+    column_array,
+    column_errors,
     conflict,
+    first_of,
     is_list,
     is_nullable,
     name_type,
     nullable_paths,
     nullable_type,
     plain_type,
-)
-from registry.intake.values import (
-    Place,
-    column_array,
-    column_errors,
-    first_of,
     python_value,
-    quote,
-    show_place,
-    show_value,
     without_nulls,
 )
 from registry.shards.arrow_schema import features_of_schema

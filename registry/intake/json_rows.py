@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.intake.python_values import MAX_DEPTH
-from registry.intake.source import BadFileError
-from registry.intake.values import is_unicode
+from registry.intake.source import BadFileError, is_unicode
 
 Places = npt.NDArray[np.int64]
 

@@ -27,8 +27,7 @@ from registry.argument_types import require_path
 from registry.engines import call_ahead
 from registry.errors import NotStoredError, SourceError, UsageError, spell, suggest
 from registry.intake.hub import Choose, describe_origins, download_repository, is_hub, link_files, repository_of
-from registry.intake.source import Files, FileUse, Origin, account_for, root_of
-from registry.intake.values import is_unicode
+from registry.intake.source import Files, FileUse, Origin, account_for, is_unicode, root_of
 from registry.masking import has_secret, mask, remove_secrets
 from registry.model import is_generic, nearest_name
 from registry.storage import Store, local_path, open_store, require_plain

@@ -21,8 +21,8 @@ import numpy as np
 
 from registry.errors import SourceError, warn
 from registry.intake.python_values import Column, ValueConverter, array_column, convert_block
-from registry.intake.source import MAX_BYTES, MAX_ROWS, Rows, Source, SourcePart
-from registry.intake.values import column_errors, is_unicode
+from registry.intake.source import MAX_BYTES, MAX_ROWS, Rows, Source, SourcePart, is_unicode
+from registry.intake.value_types import column_errors
 from registry.shards.arrow_values import import_pyarrow, plain_array
 from registry.splits import counted
 

@@ -42,8 +42,7 @@ from registry.intake.object_tables import (
 )
 from registry.intake.options import AddOptions
 from registry.intake.python_values import ValueConverter, columns_of, convert_block, estimate_bytes
-from registry.intake.source import MAX_BYTES, BadRow, Rows, Source
-from registry.intake.values import is_unicode
+from registry.intake.source import MAX_BYTES, BadRow, Rows, Source, is_unicode
 from registry.shards.arrow_values import import_pyarrow
 from registry.splits import counted
 

@@ -27,10 +27,9 @@ from registry.intake.options import AddOptions
 from registry.intake.python_values import MIXED_LIST
 from registry.intake.records import Holdout, KeyCandidates, KeyRule, stored_features
 from registry.intake.schema import AS_BEFORE, Schema, describe_requests
-from registry.intake.source import BadRow, Rows, Source, SourcePart, no_column
+from registry.intake.source import BadRow, Rows, Source, SourcePart, list_names, no_column, quote
 from registry.intake.split_names import check_cases
 from registry.intake.text_types import NULL_WORDS
-from registry.intake.values import list_names, quote
 from registry.model import DatasetMetadata, ProgressCallback, count_progress
 from registry.shards.arrow_values import import_pyarrow
 from registry.storage.temporary import check_free_space

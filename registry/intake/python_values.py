@@ -24,8 +24,7 @@ import numpy.typing as npt
 from registry.features import Feature, Image
 from registry.features import Sequence as SequenceFeature
 from registry.intake.media_bytes import IMAGE_FAULTS, image_feature, image_file
-from registry.intake.source import BadRow, Rows
-from registry.intake.values import NAN_WORDS, is_unicode
+from registry.intake.source import NAN_WORDS, BadRow, Rows, is_unicode
 from registry.shards.arrow_values import import_pyarrow
 
 arrow: Any = import_pyarrow("adding data")

@@ -33,9 +33,8 @@ from registry.features import Sequence as SequenceFeature
 from registry.features.feature import TEXT
 from registry.intake.conversion import ColumnSchema, convert_values
 from registry.intake.feature_text import Wish, arrow_type_of, as_optional, leaf_types, parse_feature, type_word
-from registry.intake.source import Rows
-from registry.intake.value_types import is_list, is_nullable, nullable_paths, nullable_type
-from registry.intake.values import column_array, column_errors, quote
+from registry.intake.source import Rows, quote
+from registry.intake.value_types import column_array, column_errors, is_list, is_nullable, nullable_paths, nullable_type
 from registry.pins.yaml_text import join_key, read_yaml, write_yaml
 from registry.shards.arrow_values import import_pyarrow
 from registry.storage import read_file

@@ -1,11 +1,13 @@
 """The values between the readers of sources and the pipeline: ``Source``, its ``SourcePart``s, and their ``Rows``.
 
 ``detect`` opens the caller's data as a ``Source``, with the reader of its kind (``csv``, ``images`` ...). The pipeline
-reads every part twice: to infer the schema, and to write records.
+reads every part twice: to infer the schema, and to write records. Messages show places in a source, and values, as the
+functions at the end write them.
 """
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,9 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from registry.errors import SourceError, UsageError, spell, suggest
+from registry.escaping import printable
 from registry.features import Feature
 from registry.model import DatasetMetadata
 from registry.shards.arrow_values import import_pyarrow
+from registry.splits import counted
 from registry.storage import Store
 
 if TYPE_CHECKING:
@@ -381,3 +385,78 @@ def root_of(store: Store) -> Path:
     if store.local_root is None:
         raise AssertionError(f"expected a local store, found {store!r}")
     return store.local_root
+
+
+Place: TypeAlias = tuple[str, int]
+"""The name of a part and a line. Places are compared, so that the first place does not depend on the order of parts."""
+
+MAX_SHOWN: Final = 40
+
+NAN_WORDS: Final = ("nan", "inf", "-inf")
+"""The words that exports to JSON write for NaN and the infinities, which JSON does not have."""
+
+
+def show_place(place: Place) -> str:
+    """Format ``place`` for messages.
+
+    >>> show_place(("data/a.csv", 17))
+    'data/a.csv:17'
+    """
+    return f"{place[0]}:{place[1]}"
+
+
+def quote(text: str, most: int = MAX_SHOWN) -> str:
+    r"""Return at most ``most`` characters of ``text`` in double quotes, on one line.
+
+    >>> quote("a\n" + 50 * "b", 8)
+    '"a\\nbbbbb…"'
+    """
+    shown = text if len(text) <= most else text[: most - 1] + "…"
+    return printable(json.dumps(shown, ensure_ascii=False))
+
+
+def show_value(value: Any) -> str:
+    """Format a value of an Arrow column: text in quotes, bytes as their number, and other values as Python prints them.
+
+    >>> show_value("007"), show_value(b"abc"), show_value([1, 2]), show_value(True), show_value(1.0)
+    ('"007"', '3 bytes', '[1, 2]', 'true', '1.0')
+    """
+    if isinstance(value, str):
+        return quote(value)
+    if isinstance(value, bytes):
+        return counted(len(value), "byte")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return _shorten(f"[{', '.join(map(show_value, value[:8]))}{', …' if len(value) > 8 else ''}]")
+    if isinstance(value, dict):
+        listing = ", ".join(f"{name}: {show_value(inner)}" for name, inner in list(value.items())[:8])
+        return _shorten(f"{{{listing}{', …' if len(value) > 8 else ''}}}")
+    return _shorten("null" if value is None else str(value))
+
+
+def _shorten(text: str) -> str:
+    text = printable(text.replace("\n", " "))
+    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
+
+
+def is_unicode(text: str) -> bool:
+    """Whether UTF-8 can encode ``text``: it has no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def list_names(names: Sequence[str], num_names: int | None = None) -> str:
+    """List the first names and the number of the others. ``num_names`` is the total if ``names`` are not all.
+
+    >>> list_names(["a", "b", "c", "d", "e", "f"]), list_names(["a"], 3)
+    ("'a', 'b', 'c', 'd', 'e' and 1 more", "'a' and 2 more")
+    """
+    num_others = (len(names) if num_names is None else num_names) - len(names[:_MOST_LISTED])
+    return ", ".join(map(repr, names[:_MOST_LISTED])) + (f" and {num_others:,} more" if num_others else "")
+
+
+_MOST_LISTED: Final = 5

@@ -23,7 +23,7 @@ from urllib.parse import unquote
 
 from registry.errors import SourceError, spell
 from registry.intake.options import AddOptions
-from registry.intake.values import list_names
+from registry.intake.source import list_names
 from registry.model.split import check_split_name
 
 _WORDS: Final = {

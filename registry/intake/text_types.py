@@ -30,18 +30,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from registry.intake.value_types import name_type
-from registry.intake.values import (
-    Converted,
-    Place,
-    as_mask,
-    first_of,
-    in_halves,
-    python_value,
-    quote,
-    show_place,
-    without_nulls,
-)
+from registry.intake.source import Place, quote, show_place
+from registry.intake.value_types import Converted, as_mask, first_of, in_halves, name_type, python_value, without_nulls
 from registry.shards.arrow_values import import_pyarrow
 
 arrow: Any = import_pyarrow("adding data")

@@ -5,18 +5,22 @@
     structs: the union of their fields;  lists: the union of their elements
     a value inside of a list that may be null: a list of none or one, ``nullable_type``
 
-Other combinations, such as text and numbers, are a conflict; the error names the place of one value of each type.
+Other combinations, such as text and numbers, are a conflict; the error names the place of one value of each type. The
+functions at the end help inference and conversion to find values in Arrow arrays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from registry.intake.values import Place, first_of, show_place, without_nulls
+from registry.errors import RegistryError, SourceError
+from registry.intake.source import Place, show_place
 from registry.shards.arrow_values import import_pyarrow, plain_array
 
 arrow: Any = import_pyarrow("adding data")
@@ -437,3 +441,96 @@ def plain_type(kind: Any) -> Any:
 def struct_of_map(kind: Any) -> Any:
     """Return the struct type of the pairs of a map."""
     return arrow.struct([("key", kind.key_type), ("value", kind.item_type)])
+
+
+def python_value(array: Any, index: int) -> Any:
+    """Return the value at ``index`` as a Python object.
+
+    A time that Python cannot represent, such as one in the year 20000 or in an unknown zone, becomes the number of its
+    units, and text that is not UTF-8 becomes bytes.
+    """
+    try:
+        return array[index].as_py()
+    except (ValueError, LookupError, ArithmeticError, arrow.ArrowException):
+        row = array.slice(index, 1)
+    kind = row.type
+    if types.is_temporal(kind) and kind.bit_width in (32, 64):
+        return row.view(arrow.int32() if kind.bit_width == 32 else arrow.int64())[0].as_py()
+    if types.is_string(kind) or types.is_large_string(kind):
+        return row.cast(arrow.binary() if types.is_string(kind) else arrow.large_binary())[0].as_py()
+    return f"a value of {kind}"
+
+
+@contextmanager
+def column_errors(name: str, kind: object, *more: type[BaseException]) -> Iterator[None]:
+    """Convert Arrow's errors about the values of a column to SourceErrors that name the column and its type.
+
+    Args:
+        name: the column.
+        kind: its type.
+        more: other exceptions with which a library refuses a type or a value, for blocks that only call this library.
+    """
+    try:
+        yield
+    except RegistryError:
+        raise
+    except (arrow.ArrowException, *more) as error:
+        told = str(error).partition("\n")[0][:200]
+        raise SourceError(
+            f"column {name!r}: values of the type {kind!s:.200} cannot be stored: {told}",
+            hint="Before you add the column, give it another type, such as text, or leave it out.",
+            details={"column": name, "type": str(kind)[:200], "reason": told},
+        ) from error
+
+
+def first_of(mask: Any, *, value: bool) -> int | None:
+    """Return the index of the first ``value`` in an Arrow array of booleans, or None."""
+    index: int = compute.index(mask, value).as_py()
+    return None if index < 0 else index
+
+
+def without_nulls(array: Any, place_of: Callable[[int], Place]) -> tuple[Any, Callable[[int], Place]]:
+    """Return the values that are not null, and the function that returns their places."""
+    if not array.null_count:
+        return array, place_of
+    valid = np.flatnonzero(as_mask(array.is_valid()))
+    return array.drop_null(), lambda index: place_of(int(valid[index]))
+
+
+Faults: TypeAlias = dict[int, str]
+"""Why a value does not fit, by its index."""
+
+Converted: TypeAlias = tuple[Any, Faults]
+"""An Arrow array, and the faults of values that do not fit."""
+
+
+def in_halves(array: Any, convert: Callable[[Any], Converted], refuse: Callable[[Any], Converted]) -> Converted:
+    """Convert a whole array, or if that raises an error, its halves; ``refuse`` converts an array of one value.
+
+    For example, Arrow refuses times in an unknown zone and text that is not UTF-8.
+    """
+    try:
+        return convert(array)
+    except (arrow.ArrowException, ValueError, LookupError, ArithmeticError):
+        if len(array) < 2:
+            return refuse(array)
+    middle = len(array) // 2
+    first, faults = in_halves(array.slice(0, middle), convert, refuse)
+    second, more = in_halves(array.slice(middle), convert, refuse)
+    return arrow.concat_arrays([first, second]), faults | {middle + index: fault for index, fault in more.items()}
+
+
+def column_array(table: Any, name: str) -> Any:
+    """Return a column as one array, without extension types and dictionaries; all null if the column is missing."""
+    place = table.schema.get_field_index(name)
+    if place < 0:
+        return arrow.nulls(table.num_rows)
+    column = table.column(place)
+    array = plain_array(column.combine_chunks() if column.num_chunks != 1 else column.chunk(0))
+    return compute.run_end_decode(array) if types.is_run_end_encoded(array.type) else array
+
+
+def as_mask(mask: Any) -> npt.NDArray[np.bool_]:
+    """Convert an Arrow array of booleans to a new array. A null counts as false."""
+    result: npt.NDArray[np.bool_] = mask.fill_null(fill_value=False).to_numpy(zero_copy_only=False).copy()
+    return result
