@@ -322,7 +322,7 @@ class _CsvParser:
         lines = (places.lines + block.line).tolist()
         parsed = [row for row in range(len(lines)) if row not in faults] if faults else range(len(lines))
         for number, width in zip(numbers, widths, strict=True):
-            faults[parsed[number - 1]] = _say_width(len(self._layout.names), width)
+            faults[parsed[number - 1]] = f"expected {counted(len(self._layout.names), 'value')}, found {width:,}"
         bad = [(lines[row], fault) for row, fault in sorted(faults.items())]
         if places.open_start is not None:
             bad.append((block.line + places.open_line, _OPEN_QUOTE))
@@ -358,10 +358,6 @@ class _CsvParser:
             ),
             convert_options=self._convert,
         )
-
-
-def _say_width(expected: int, actual: int) -> str:
-    return f"expected {counted(expected, 'value')}, found {actual:,}"
 
 
 def _cut(table: Any, lines: Sequence[int], bad: Sequence[BadRow] = ()) -> Iterator[Rows]:

@@ -231,7 +231,7 @@ def _keys_of_lists(data: bytes) -> list[str]:
 
 def _check_list_key(name: str, data: bytes, key: str, *, is_list: bool) -> str:
     """Return ``key`` if it is the key of a list in the object at the start of a file. Raises SourceError otherwise."""
-    if not is_list and ListElements(key).has_list(data):
+    if not is_list and ListElements(key).find_start(data) is not None:
         return key
     keys = [] if is_list else _keys_of_lists(data.lstrip())
     raise SourceError(

@@ -230,10 +230,6 @@ class ListElements:
         self._has_ended = False
         self._found: _Ends | None = None
 
-    def has_list(self, data: bytes) -> bool:
-        """Whether the list starts in ``data``, the first bytes."""
-        return self._find_start(data) is not None
-
     def find_end(self, data: bytes) -> int:
         """Return the place after the comma that follows the last element in ``data``, or after the list, or 0."""
         if self._has_ended:
@@ -270,8 +266,8 @@ class ListElements:
         is_open = is_last and not self._has_ended
         return JsonRows(rows.data, rows.starts, rows.stops, rows.lines, tail=tail, is_open=is_open)
 
-    def _find_start(self, data: bytes) -> int | None:
-        """The place after the bracket that opens the list, or None."""
+    def find_start(self, data: bytes) -> int | None:
+        """The place after the bracket that opens the list, or None if it does not start in ``data``."""
         if self._key is None:
             return data.find(b"[") + 1 or None
         # A key may also be written with escapes: "caf\u00e9".
@@ -281,7 +277,7 @@ class ListElements:
         return None if first is None else first.end()
 
     def _scan(self, data: bytes) -> _Ends:
-        start = 0 if self._has_begun else self._find_start(data) or 0
+        start = 0 if self._has_begun else self.find_start(data) or 0
         marks = _find_marks(data[start:] if start else data)
         commas = marks.places[(marks.marks == ord(",")) & (marks.depths == 0)]
         below = np.flatnonzero(marks.depths < 0)

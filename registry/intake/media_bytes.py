@@ -75,13 +75,6 @@ def as_png(data: bytes) -> bytes:
         return image_file(image)
 
 
-def measure_with_pillow(file: Any) -> tuple[int, tuple[int, int, int]]:
-    """Return the bits per sample and the shape of such a picture, from its header. Raises the errors of ``as_png``."""
-    with _faults_of_pillow(), _open(file) as image:
-        mode = _mode_of(image)
-        return 16 if mode.startswith("I;16") else 8, (image.height, image.width, _CHANNELS[mode])
-
-
 @contextmanager
 def _faults_of_pillow() -> Iterator[None]:
     """Convert Pillow's errors for a damaged file, such as IndexError for a short GIF, to ValueError.
@@ -200,7 +193,9 @@ def measure_picture(file: Any) -> tuple[int, tuple[int | None, int | None, int |
         return None if header is None else (8, (header.height, header.width, header.components))
     if picture_format in DECODED:
         file.seek(0)
-        return measure_with_pillow(file)
+        with _faults_of_pillow(), _open(file) as image:
+            mode = _mode_of(image)
+            return 16 if mode.startswith("I;16") else 8, (image.height, image.width, _CHANNELS[mode])
     if picture_format in ("PNG", *_NO_MEDIA) or not start:
         return None
     raise ValueError(f"it is {picture_format or 'in another format'}")

@@ -353,14 +353,10 @@ def open_arrow(given: Any) -> Source | None:
     if isinstance(given, arrow.RecordBatch):
         given = arrow.Table.from_batches([given])
     if isinstance(given, arrow.Table):
-        return _arrow_table(given, "Arrow table")
+        plain = plain_table(given)
+        summary = describe_table("Arrow table", plain.num_rows, plain.num_columns)
+        return object_source("arrow", summary, plain.column_names, lambda: cut_table(plain, 0))
     return _arrow_stream(given)
-
-
-def _arrow_table(table: Any, noun: str) -> Source:
-    plain = plain_table(table)
-    summary = describe_table(noun, plain.num_rows, plain.num_columns)
-    return object_source("arrow", summary, plain.column_names, lambda: cut_table(plain, 0))
 
 
 def _arrow_stream(given: Any) -> Source:
