@@ -104,8 +104,10 @@ def run(command: str, cli: Cli, monkeypatch: pytest.MonkeyPatch, workspace: Path
     if paths:
         value = json.loads(out or err)
         out, err = "".join(f"{path}: {json.dumps(pick(value, path.split('.')))}\n" for path in paths.split()), ""
+    if not err and not code:  # the file has no empty lines in front of commands
+        out = out.rstrip("\n")
     for prefix, text in (("", out), ("! ", err)):
-        for printed in steady(text, workspace).rstrip().splitlines():
+        for printed in steady(text, workspace).splitlines():
             yield f"{prefix}{printed}".rstrip()
     if code:
         yield f"[{code}]"
