@@ -26,7 +26,7 @@ from registry.errors import (
     UsageError,
     spell,
 )
-from registry.model import VersionState, is_absolute
+from registry.model import VersionState, is_absolute, listed
 
 if TYPE_CHECKING:
     from registry.catalog import CatalogBackend, DataDirectoryChange
@@ -218,9 +218,8 @@ class ClientDataDirectory:
         folders = {name.rpartition("/")[0] for name in open_data(after.place).list()}
         missing = [str(reference) for reference, location in inside if location not in folders]
         if missing:
-            more = f" and {len(missing) - _SHOWN:,} more" if len(missing) > _SHOWN else ""
             raise ConflictError(
-                f"{after.place} has no files of {', '.join(missing[:_SHOWN])}{more}",
+                f"{after.place} has no files of {listed(missing, _SHOWN)}",
                 hint=f"Copy the files there first, then try again. If they are lost, add {spell('force', True)}.",
                 details={"data_dir": after.place, "missing": missing[:100], "num_missing": len(missing)},
             )

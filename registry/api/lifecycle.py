@@ -23,7 +23,7 @@ from registry.argument_types import typed_methods
 from registry.catalog import load_shards
 from registry.catalog.absent import to_publish
 from registry.errors import ConfigNotFoundError, NotFoundError, ShardMismatchError, UsageError
-from registry.model import Use
+from registry.model import Use, listed
 
 if TYPE_CHECKING:  # fsspec is loaded when a store is opened
     from registry.catalog import (
@@ -243,8 +243,7 @@ class Lifecycle:
         num_shards = sum(split.num_shards for split in version.splits)
         raise ShardMismatchError(
             f"{reference} cannot be restored: {len(missing):,} of its {num_shards:,} files are missing or changed: "
-            + ", ".join(missing[:_SHOWN])
-            + (f" and {len(missing) - _SHOWN:,} more" if len(missing) > _SHOWN else ""),
+            + listed(missing, _SHOWN),
             hint=f"Restore its files in {store.url}, and try again. Nothing was changed.",
             details={"folder": store.url, "files": missing[:100], "num_files": len(missing)},
         )

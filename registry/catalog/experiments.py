@@ -30,6 +30,7 @@ from registry.model import (
     Reference,
     Version,
     experiment_name,
+    listed,
     no_experiment,
 )
 
@@ -127,10 +128,8 @@ class SqlExperiments(SqlGroup):
                     details={"experiment": name},
                 )
             if disabling := _disabling(connection, name):
-                listed = ", ".join(disabling[:_MAX_LISTED])
-                more = f" and {len(disabling) - _MAX_LISTED} more" if len(disabling) > _MAX_LISTED else ""
                 raise ConflictError(
-                    f"{name} is switched off by {listed}{more}",
+                    f"{name} is switched off by {listed(disabling, _MAX_LISTED)}",
                     hint=f"It can be retired once {'it is' if len(disabling) == 1 else 'they are'} yanked or dropped.",
                     details={"experiment": name, "versions": disabling[:100], "num_versions": len(disabling)},
                 )

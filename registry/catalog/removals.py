@@ -27,7 +27,7 @@ from registry.catalog.selection import place_of
 from registry.catalog.tables import dataset_version, event
 from registry.catalog.values import stored_values
 from registry.errors import ConflictError, spell
-from registry.model import Candidate, Reference, Standing, Use, Version, VersionState, describe_moment
+from registry.model import Candidate, Reference, Standing, Use, Version, VersionState, describe_moment, listed
 
 REMOVE: Final = "remove"
 _AT_ONCE: Final = 500
@@ -99,7 +99,7 @@ def refuse_uses(standing: Standing, reference: Reference, uses: Sequence[Use]) -
             users.append(f"{use.reference} in {use.place}" if use.place else str(use.reference))
     if users:
         raise ConflictError(
-            f"{reference} is in use: {', '.join(users[:5])}{f' and {len(users) - 5} more' if len(users) > 5 else ''}",
+            f"{reference} is in use: {listed(users, 5)}",
             hint=f"Move them to another version first, or remove its files all the same with {spell('force', True)}.",
             details={"uses": users},
         )

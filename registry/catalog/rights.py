@@ -23,6 +23,7 @@ from registry.catalog.events import check_clock
 from registry.catalog.session import reading, write
 from registry.catalog.urls import describe_url, is_sqlite
 from registry.errors import CatalogPermissionError, NotFoundError, UsageError, suggest
+from registry.model import listed
 
 Level = Literal["reader", "publisher", "curator", "admin"]
 LEVELS: Final[tuple[Level, ...]] = get_args(Level)
@@ -115,9 +116,8 @@ def require_publisher(engine: sa.Engine) -> None:
         )
     missing = [name for name, is_given in zip(asked, found, strict=True) if not is_given]
     if missing:
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         raise CatalogPermissionError(
-            f"{where}: the role {role!r} may not publish: it lacks {', '.join(missing[:3])}{more}",
+            f"{where}: the role {role!r} may not publish: it lacks {listed(missing, 3)}",
             hint=f"The owner of the database can grant these rights with: {grant_command(role, 'publisher')}",
             details={"role": role, "missing": missing},
         )
@@ -189,10 +189,9 @@ def renew(engine: sa.Engine) -> list[Grant]:
 def missing_rights(connection: sa.Connection) -> Iterator[str]:
     """One line for each role to which this catalog gave rights, and which lacks some of its level (PostgreSQL)."""
     for role, level in _levels(connection):
-        lacking = list(_missing(connection, role, level))
+        lacking = listed(list(_missing(connection, role, level)), 3)
         if lacking:
-            listing = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
-            yield f"the {level} {role!r} lacks rights: {listing}; give them with: {grant_command(role, level)}"
+            yield f"the {level} {role!r} lacks rights: {lacking}; give them with: {grant_command(role, level)}"
 
 
 def _levels(connection: sa.Connection) -> list[tuple[str, Level]]:

@@ -35,7 +35,7 @@ from registry.catalog.urls import describe_url
 from registry.catalog.values import SearchHit, stored_values
 from registry.catalog.web_urls import first_step
 from registry.errors import CatalogError, UsageError
-from registry.model import Version, VersionState, version_status, whole_number
+from registry.model import Version, VersionState, listed, version_status, whole_number
 
 SCORES: Final = {"A": 64, "B": 16, "C": 4, "D": 1}
 """The value of a match in a name (A), in tags or features (B), in the description (C), and in details (D)."""
@@ -359,8 +359,7 @@ def wrong_contents(engine: sa.Engine) -> Iterator[str]:
     with reading(engine) as connection:
         stale = sorted(name for _, name in stale_documents(connection))
     if stale:
-        listed = ", ".join(stale[:_SHOWN]) + (f" and {len(stale) - _SHOWN} more" if len(stale) > _SHOWN else "")
-        yield f"search documents are out of date: {listed}; {REPAIR_INDEX}"
+        yield f"search documents are out of date: {listed(stale, _SHOWN)}; {REPAIR_INDEX}"
     yield from index_faults(engine)
 
 

@@ -104,10 +104,8 @@ def fetch(session: Session, reference: str, split: str | None, *, slicing: Slici
         registry cache fetch mnist:3.0.1 'train[:10%]'
         REGISTRY_LOCKED=dataset.lock.yaml registry cache fetch mnist
     """
-    with session.connect_unless_pinned() as catalog:
-        dataset = session.look_up(catalog, reference)
-        with show_progress(session.out) as progress:
-            report = dataset.fetch(split, **slicing, progress=progress)
+    with session.dataset(reference) as dataset, show_progress(session.out) as progress:
+        report = dataset.fetch(split, **slicing, progress=progress)
     value = {
         **version_values(report.reference),
         **fields_of(report, "split", "num_files", "num_bytes", "num_new_bytes", "folder"),
@@ -147,8 +145,7 @@ def build(
         registry cache build photos --pixels image=1/4,56x56
     """
     decodings = dict(map(_read_pixels, pixels))
-    with session.connect_unless_pinned() as catalog:
-        dataset = session.look_up(catalog, reference)
+    with session.dataset(reference) as dataset:
         with show_progress(session.out) as progress:
             report = dataset.keep_columns(split, columns=columns, pixels=decodings, progress=progress)
         if not decodings:  # pixels are not attached

@@ -115,6 +115,12 @@ class Session:
         lock = current_lock()
         return self.connect() if lock is None or lock.pins is None else nullcontext()
 
+    @contextmanager
+    def dataset(self, reference: str) -> Iterator[Dataset]:
+        """A block with the dataset that ``reference`` names; see ``look_up``."""
+        with self.connect_unless_pinned() as catalog:
+            yield self.look_up(catalog, reference)
+
     def look_up(self, catalog: Catalog | None, reference: str) -> Dataset:
         """The dataset that ``reference`` names. Prints a note if the version is experimental, deprecated or yanked."""
         from registry.api import locked

@@ -92,8 +92,7 @@ def croissant(
         registry export croissant digits > croissant.json
         registry export croissant 'mnist:3.*' -o croissant.json --url https://example.org/mnist/3.0.1
     """
-    with session.connect_unless_pinned() as catalog:
-        dataset = session.look_up(catalog, reference)
+    with session.dataset(reference) as dataset:
         document = dataset.croissant(base_url=base_url, creators=creators)
     from registry.interop.croissant import croissant_to_json, json_for_page, missing_properties
 

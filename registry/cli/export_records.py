@@ -190,8 +190,7 @@ def _export(
         raise UsageError(
             "records and the JSON of --format json cannot both go to stdout", hint="Name a file instead of -."
         )
-    with session.connect_unless_pinned() as catalog:
-        dataset = session.look_up(catalog, reference)
+    with session.dataset(reference) as dataset:
         if split is not None:
             note_overlaps(session.out, dataset.resolve(split, **slicing))
         with open_stdout() as stdout, _progress(session, to_stdout=to_stdout) as progress:

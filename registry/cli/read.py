@@ -66,8 +66,7 @@ def read(
         registry read digits train --ids --shuffle-seed 42 --limit 20
         registry read digits train --shuffle global --shuffle-seed 7 > shuffled.jsonl
     """
-    with session.connect_unless_pinned() as catalog:
-        dataset = session.look_up(catalog, reference)
+    with session.dataset(reference) as dataset:
         reader = dataset.read(split, order, **slicing)
         note_overlaps(session.out, reader.plan)
         _note_seed(session, reader, order)

@@ -151,8 +151,7 @@ def check(
         raise UsageError("--of is an option of --covering", hint="Add --covering.")
     if len(splits) < 2 and (disjoint or equal or subset):
         raise _too_few()
-    with session.connect_unless_pinned() as catalog:
-        dataset = session.look_up(catalog, reference)
+    with session.dataset(reference) as dataset:
         plans = [dataset.resolve(split, **slicing) for split in splits]
         covered = None if whole is None else dataset.resolve(whole, **slicing)
     for plan in plans:
@@ -189,8 +188,7 @@ def _check_values(
     column = None if by == _CONTENT else by.removeprefix("/")
     if len(splits) < 2:
         raise _too_few()
-    with session.connect_unless_pinned() as catalog, show_progress(session.out) as progress:
-        dataset = session.look_up(catalog, reference)
+    with session.dataset(reference) as dataset, show_progress(session.out) as progress:
         plans = [dataset.resolve(split, **slicing) for split in splits]
         overlap = dataset.overlap(splits, column=column, show=show, progress=progress, **slicing)
     if column is None and _CONTENT in dataset.features:

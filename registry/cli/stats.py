@@ -73,8 +73,7 @@ def stats(
             f"{spell('processes', processes)} needs {spell('compute', True)}",
             hint=f"Leave it out, or add {spell('compute', True)}.",
         )
-    with session.connect_unless_pinned() as catalog:
-        dataset = session.look_up(catalog, reference)
+    with session.dataset(reference) as dataset:
         splits = _chosen(dataset.splits, split, "split")  # before the work
         leaves = _leaves_of(dataset)
         _chosen(leaves, column, "column")

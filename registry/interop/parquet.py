@@ -29,6 +29,7 @@ from registry.model import (
     fold_name,
     is_config,
     is_generic,
+    listed,
     plain_name,
 )
 from registry.model.split import check_split_name
@@ -386,12 +387,10 @@ def _configs(files: Sequence[_File]) -> list[str]:
 
 
 def _several_configs(store: Store, folders: Sequence[str], dataset: str) -> PreparedFormatError:
-    listing = ", ".join(folders[:_MOST_CONFIGS])
-    more = f" and {len(folders) - _MOST_CONFIGS} more" if len(folders) > _MOST_CONFIGS else ""
     config = posixpath.basename(folders[0])
     first = shlex.quote(f"DIR/{folders[0]}")
     return PreparedFormatError(
-        f"{store.url} contains {len(folders)} configs: {listing}{more}",
+        f"{store.url} contains {len(folders)} configs: {listed(folders, _MOST_CONFIGS)}",
         hint="Import each config separately: "
         f"registry import parquet {first} --name {dataset} --config {config if is_config(config) else 'C'}",
         details={"folder": store.url, "problems": [], "configs": list(folders[:100])},

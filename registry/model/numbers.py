@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import index
 from typing import Any
 
@@ -49,6 +50,15 @@ def counted(number: int, thing: str) -> str:
     ('1 record', '1,797 records')
     """
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def listed(texts: Sequence[str], most: int) -> str:
+    """The first ``most`` of the texts, and how many more there are.
+
+    >>> listed(["ann", "bob", "eve"], 2)
+    'ann, bob and 1 more'
+    """
+    return ", ".join(texts[:most]) + (f" and {len(texts) - most:,} more" if len(texts) > most else "")
 
 
 def shown(value: object) -> str:

@@ -28,7 +28,7 @@ from registry.errors import (
 from registry.features import FeaturesDict, features_from_json, features_to_json
 from registry.features.schema import FILENAME as FEATURES_FILENAME
 from registry.json_node import parse_json
-from registry.model import ATTACHMENTS_FOLDER, Reference, Version, VersionRequest, check_config
+from registry.model import ATTACHMENTS_FOLDER, Reference, Version, VersionRequest, check_config, listed
 from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.prepared.info import PreparedDataset, checked, info_from_json, info_to_json
 from registry.storage import Store
@@ -202,10 +202,9 @@ def find_prepared(data_dir: Store, reference: Reference) -> str:
         return f"{folder}/{result}"
     prepared = [str(version) for version in iter_prepared(data_dir, folder)]
     if prepared:
-        more = f" and {len(prepared) - _MAX_LISTED} more" if len(prepared) > _MAX_LISTED else ""
         raise VersionNotFoundError(
             f"no version {str(reference.request)!r} of {folder} is prepared in {data_dir.url}",
-            hint=f"Prepared: {', '.join(prepared[:_MAX_LISTED])}{more}.",
+            hint=f"Prepared: {listed(prepared, _MAX_LISTED)}.",
             details={"name": str(reference.request), "known": prepared[:100]},
         )
     configs = [

@@ -31,7 +31,7 @@ from registry.features import (
 )
 from registry.features.containers import Column, columns_of, content_path
 from registry.features.feature import TEXT, Leaf
-from registry.model import DatasetVersion, Reference, SplitFingerprint, Version, block_size
+from registry.model import DatasetVersion, Reference, SplitFingerprint, Version, block_size, listed
 from registry.model.version import MAX_PART
 from registry.splits import counted
 
@@ -417,11 +417,7 @@ def _describe_classes(before: Leaf, after: Leaf) -> str:
         "gone": [repr(name) for name in old if name not in new],
         "renumbered": [f"{name!r} {old[name]} -> {new[name]}" for name in old if new.get(name, old[name]) != old[name]],
     }
-    return "; ".join(
-        f"{word}: {', '.join(texts[:5])}{f' and {len(texts) - 5:,} more' if texts[5:] else ''}"
-        for word, texts in groups.items()
-        if texts
-    )
+    return "; ".join(f"{word}: {listed(texts, 5)}" for word, texts in groups.items() if texts)
 
 
 def describe_type(column: Column, other: Column | None = None) -> str:

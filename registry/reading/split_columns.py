@@ -23,7 +23,7 @@ import numpy as np
 from registry.columns import Blocks, ColumnFolder, ColumnWriter, KeptColumn, Layout
 from registry.errors import StorageError, UsageError, warn
 from registry.features import FeaturesDict, codec_of
-from registry.model import Advance
+from registry.model import Advance, listed
 from registry.order import ReadConfig
 from registry.reading.attached import Damaged
 from registry.reading.column_blocks import JoinedColumns, KeptColumns
@@ -279,9 +279,8 @@ class SplitColumns:
                 )
         paths = [repr(column.folder.layout.path) for column in missing if column.folder is not None]
         if paths and attached is not None:
-            more = f" and {len(paths) - _MOST_NAMED:,} more" if len(paths) > _MOST_NAMED else ""
             warn(
-                f"blocks of the columns {', '.join(paths[:_MOST_NAMED])}{more} that are attached to {reference} cannot "
+                f"blocks of the columns {listed(paths, _MOST_NAMED)} that are attached to {reference} cannot "
                 f"be fetched{attached.problem}: they will be made again from the shards"
             )
 
