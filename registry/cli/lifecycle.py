@@ -5,7 +5,7 @@ The first four print every reference that resolves differently, before and after
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -70,13 +70,20 @@ def promote(session: Session, reference: str, dry_run: bool, uses: list[Use]) ->
     _present(session, change, uses)
 
 
-@session_command("deprecate")
-@version_argument
-@click.option("--reason", metavar="TEXT", help="Why readers should stop using it; shown to every reader.")
-@_undo_option
-@dry_run_option
-@uses_option
-def deprecate(session: Session, reference: str, reason: str | None, undo: bool, dry_run: bool, uses: list[Use]) -> None:
+def _withdrawal(action: str, reason: str, *more: Callable[..., Any]) -> Callable[[Callable[..., Any]], click.Command]:
+    """Define a command that withdraws a version or restores it; ``reason`` describes the option ``--reason``."""
+
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        because = click.option("--reason", metavar="TEXT", help=reason)
+        for option in (uses_option, dry_run_option, _undo_option, *more, because, version_argument):
+            function = option(function)
+        return session_command(action)(function)
+
+    return decorate
+
+
+@_withdrawal("deprecate", "Why readers should stop using it; shown to every reader.")
+def deprecate(session: Session, **options: Any) -> None:
     """Deprecate a version: look-ups still find it, and its readers see the reason.
 
     REF names one version, by exact number or alias.
@@ -85,25 +92,15 @@ def deprecate(session: Session, reference: str, reason: str | None, undo: bool, 
         registry deprecate mnist:2.0.0 --reason 'use 3.*, which has the test labels'
         registry deprecate mnist:2.0.0 --undo
     """
-    _withdraw(session, "deprecate", reference, reason, undo, dry_run=dry_run, uses=uses)
+    _withdraw(session, "deprecate", **options)
 
 
-@session_command("yank")
-@version_argument
-@click.option("--reason", metavar="TEXT", help="Why; shown with the version.")
-@click.option("--superseded-by", metavar="VERSION", help="The version of the same config to use instead.")
-@_undo_option
-@dry_run_option
-@uses_option
-def yank(
-    session: Session,
-    reference: str,
-    reason: str | None,
-    superseded_by: str | None,
-    undo: bool,
-    dry_run: bool,
-    uses: list[Use],
-) -> None:
+@_withdrawal(
+    "yank",
+    "Why; shown with the version.",
+    click.option("--superseded-by", metavar="VERSION", help="The version of the same config to use instead."),
+)
+def yank(session: Session, superseded_by: str | None, **options: Any) -> None:
     """Yank a version: wildcards, ranges and references without a version no longer resolve to it.
 
     REF names one version, by exact number or alias. Its exact number and its aliases still resolve to it, with a note.
@@ -115,17 +112,12 @@ def yank(
         registry yank mnist:3.1.0 --reason 'labels are shifted' --uses papers.txt --uses configs.txt --dry-run
         registry yank mnist:3.1.0 --undo
     """
-    more = {} if superseded_by is None else {"superseded_by": superseded_by}
-    _withdraw(session, "yank", reference, reason, undo, dry_run=dry_run, uses=uses, **more)
+    more: dict[str, Any] = {} if superseded_by is None else {"superseded_by": superseded_by}
+    _withdraw(session, "yank", **options, **more)
 
 
-@session_command("drop")
-@version_argument
-@click.option("--reason", metavar="TEXT", help="Why; shown when somebody looks up the version.")
-@_undo_option
-@dry_run_option
-@uses_option
-def drop(session: Session, reference: str, reason: str | None, undo: bool, dry_run: bool, uses: list[Use]) -> None:
+@_withdrawal("drop", "Why; shown when somebody looks up the version.")
+def drop(session: Session, **options: Any) -> None:
     """Drop a version: no look-up returns it anymore, not even by its exact number.
 
     REF names one version, by exact number or alias. Its number cannot be reused, and its files are kept until
@@ -136,7 +128,7 @@ def drop(session: Session, reference: str, reason: str | None, undo: bool, dry_r
         registry drop mnist:1.0.0 --reason 'its licence ended'
         registry drop mnist:1.0.0 --undo
     """
-    _withdraw(session, "drop", reference, reason, undo, dry_run=dry_run, uses=uses)
+    _withdraw(session, "drop", **options)
 
 
 @session_command("describe")
