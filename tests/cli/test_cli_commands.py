@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from support import warm_python
+from support.terminals import drawn_on_terminal
 
 import registry
 from registry.cli.main import COMMANDS
@@ -156,27 +157,10 @@ def test_a_closed_pipe_ends_quietly(digits: Cli) -> None:
 
 
 def test_a_terminal_sees_progress_and_a_pipe_does_not(workspace: Path) -> None:
-    import pty
-
     program = str(Path(sys.executable).parent / "registry")
-    main_end, terminal = pty.openpty()
-    building = warm_python.Popen([program, "build", "digits"], stdout=subprocess.PIPE, stderr=terminal)
-    os.close(terminal)
-    assert building.stdout is not None
-    drawn = b""
-    while True:  # the terminal first: it holds few bytes, and a slow machine draws many
-        try:
-            chunk = os.read(main_end, 65536)
-        except OSError:  # how Linux says that nobody holds the other end any more
-            break
-        if not chunk:
-            break
-        drawn += chunk
-    os.close(main_end)
-    said = building.stdout.read()
-    building.stdout.close()
-    assert building.wait() == 0
-    assert said.startswith(b"published digits:1.0.0")
+    with (workspace / "out").open("wb") as out:
+        drawn = drawn_on_terminal([program, "build", "digits"], "stderr", stdout=out)
+    assert (workspace / "out").read_bytes().startswith(b"published digits:1.0.0")
     for phase in (b"encoding train", b"writing train", b"verifying"):
         assert phase in drawn
     piped = warm_python.run([program, "build", "digits", "--rebuild"], capture_output=True, check=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import sys
 from collections.abc import Callable
 from datetime import date
@@ -12,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support import warm_python
+from support.terminals import drawn_on_terminal
 
 import registry
 from registry import Reader
@@ -76,17 +75,5 @@ def test_head_decodes_the_columns_that_it_shows(cli: Cli, monkeypatch: pytest.Mo
 )
 def test_a_terminal_draws_the_images(zoo: Cli, variables: dict[str, str], sign: bytes) -> None:
     command = [sys.executable, "-m", "registry", "head", "zoo", "--columns", "photo"]
-    main, terminal = pty.openpty()
     environment = {key: value for key, value in os.environ.items() if key not in ("TMUX", "COLORTERM", "TERM_PROGRAM")}
-    done = warm_python.Popen(command, stdout=terminal, env=environment | variables)
-    os.close(terminal)
-    drawn = b""
-    while True:
-        try:
-            piece = os.read(main, 4096)
-        except OSError:  # the other end is closed
-            break
-        drawn += piece
-    os.close(main)
-    assert done.wait() == 0
-    assert sign in drawn
+    assert sign in drawn_on_terminal(command, "stdout", env=environment | variables)

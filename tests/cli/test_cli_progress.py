@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
 import re
-import struct
 import sys
-import termios
 
 import pytest
-from support import warm_python
+from support.terminals import drawn_on_terminal
 
 from registry.cli.progress import TimeLeft
 
@@ -36,23 +32,9 @@ with show_progress(SimpleNamespace(as_json=False, watch=None)) as progress:
 
 def drawn(columns: int, *arguments: str) -> list[str]:
     """The lines that a program draws in a terminal of this width."""
-    main, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     command = [sys.executable, "-c", DRAWN, *arguments]
-    done = warm_python.Popen(command, stderr=terminal, env=environment | {"TERM": "xterm"})
-    os.close(terminal)
-    text = b""
-    while True:
-        try:
-            piece = os.read(main, 65536)
-        except OSError:  # the other end is closed
-            break
-        if not piece:
-            break
-        text += piece
-    os.close(main)
-    assert done.wait() == 0
+    text = drawn_on_terminal(command, "stderr", columns=columns, env=environment | {"TERM": "xterm"})
     return re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.decode()))
 
 

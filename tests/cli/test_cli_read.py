@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import warm_python
+from support.terminals import drawn_on_terminal
 
 import registry
 from registry.order import ReadConfig
@@ -85,21 +84,8 @@ def test_a_shuffle_without_a_seed_says_which_one_it_drew(digits: Cli) -> None:
 
 def test_a_progress_bar_is_drawn_on_a_terminal_and_never_among_the_examples(digits: Cli, workspace: Path) -> None:
     command = [sys.executable, "-m", "registry", "read", "digits", "train"]
-    main, terminal = pty.openpty()
     with (workspace / "out.jsonl").open("wb") as out:
-        done = warm_python.Popen(command, stdout=out, stderr=terminal, env=os.environ | {"TERM": "xterm"})
-        os.close(terminal)
-        drawn = b""
-        while True:
-            try:
-                piece = os.read(main, 4096)
-            except OSError:  # the other end is closed
-                break
-            if not piece:
-                break
-            drawn += piece
-        assert done.wait() == 0
-    os.close(main)
+        drawn = drawn_on_terminal(command, "stderr", stdout=out, env=os.environ | {"TERM": "xterm"})
     assert b"reading" in drawn
     assert b"1,797 records" in drawn
     lines = (workspace / "out.jsonl").read_text().splitlines()
