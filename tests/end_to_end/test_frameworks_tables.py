@@ -173,6 +173,17 @@ def test_nan_is_a_value_and_not_missing(dtype: str) -> None:
     assert (math.isnan(column[0]), column[2]) == (True, 0.5)
 
 
+def test_empty_tensors_keep_their_known_sizes_in_a_data_frame_wherever_they_are() -> None:
+    features = FeaturesDict(
+        {"x": Tensor(shape=(None, 2), dtype="int16"), "y": Tensor(shape=(None, None), dtype="int16", encoding="bytes")}
+    )
+    shapes = [((0, 2), (0, 3)), ((3, 2), (2, 5)), ((0, 2), (0, 3))]
+    frame = stored([{"x": np.ones(x, np.int16), "y": np.ones(y, np.int16)} for x, y in shapes], features).to_pandas()
+    assert [cell.shape for cell in frame["x"]] == [(0, 2), (3, 2), (0, 2)]
+    # A table does not have the second size of an empty tensor, and it is not that of the next one
+    assert [cell.shape for cell in frame["y"]] == [(0, 0), (2, 5), (0, 0)]
+
+
 def test_a_feature_of_an_unknown_kind_is_in_no_table() -> None:
     written = wide_reader([5, 4], features=FeaturesDict({"id": FEATURES["id"], "place": FEATURES["place"]}))
     own = RawFeature(class_name="my.Own", node={"pythonClassName": "my.Own"})

@@ -122,12 +122,15 @@ def _cells(column: pa.Array) -> npt.NDArray[Any]:
     while pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type):
         fixed = pa.types.is_fixed_size_list(column.type)
         size = np.full(len(column), column.type.list_size) if fixed else column.value_lengths().to_numpy()
-        levels.append(np.append(size, 0))  # an empty tensor has no entry in the next level
+        levels.append((size, column.type.list_size if fixed else 0))
         column = column.flatten()
     flat = column.to_numpy(zero_copy_only=False)
     cells, places = np.empty(len(valid), object), [0] * (len(levels) + 1)
     for row in np.flatnonzero(valid):
-        shape = [int(level[min(place, len(level) - 1)]) for level, place in zip(levels, places, strict=False)]
+        shape: list[int] = []
+        for (size, size_of_empty), place in zip(levels, places, strict=False):
+            # An empty tensor has no entry in the next level
+            shape.append(int(size[place]) if prod(shape) else size_of_empty)
         cells[row] = flat[places[-1] : places[-1] + prod(shape)].reshape(shape)
         places = [place + prod(shape[:depth]) for depth, place in enumerate(places)]
     return cells
