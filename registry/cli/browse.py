@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -24,7 +24,7 @@ from registry.model import Reference, VersionState, VersionStatus, counted
 
 if TYPE_CHECKING:
     from registry.catalog import DatasetSummary, SearchHit
-    from registry.features import FeaturesDict
+    from registry.features import Feature
     from registry.model import Attachment, Considered
     from registry.publishing import VersionDiff
 
@@ -191,7 +191,8 @@ def show(session: Session, reference: str, why: bool) -> None:
         with explained_refusal(session.out, why):
             dataset = session.look_up(catalog, reference)
         folder, attachments = dataset.folder, dataset.attachments
-        features = list(feature_lines(dataset.features))
+        names = dataset.metadata.in_source_order(list(dataset.features))
+        features = list(feature_lines({name: dataset.features[name] for name in names}))
         statistics = None
         if folder.startswith("file:"):  # on other machines, reading them would take a request
             with suppress(RegistryError, OSError):
@@ -342,7 +343,7 @@ def diff(session: Session, old: str, new: str, show: int, html: str | None, forc
     session.out.present("diff", found.to_json(), lambda _: describe_diff(found))
 
 
-def feature_lines(features: FeaturesDict, indent: str = "") -> Iterator[str]:
+def feature_lines(features: Mapping[str, Feature], indent: str = "") -> Iterator[str]:
     """A line for each feature; dicts and sequences of dicts are indented trees."""
     from registry.features import FeaturesDict, Sequence
 

@@ -83,7 +83,7 @@ def stats(
         else:
             statistics = dataset.statistics
     differences, moments = find_differences(statistics), statistics.moments or {}
-    paths = _chosen(dict.fromkeys(path for name in splits for path in statistics[name]), column, "column")
+    paths = _chosen(_in_source_order(dataset, statistics, splits), column, "column")
     tree = statistics.to_json()
     value = {
         **version_values(dataset.reference),
@@ -129,12 +129,21 @@ def brief_blocks(dataset: Dataset, statistics: Statistics) -> Iterator[Block]:
     if not statistics:
         return
     largest = max(statistics, key=lambda split: statistics[split].num_examples)
-    rows = list(feature_rows(statistics, [largest], statistics[largest], moments=statistics.moments, draw=_draw))
+    paths = _in_source_order(dataset, statistics, [largest])
+    rows = list(feature_rows(statistics, [largest], paths, moments=statistics.moments, draw=_draw))
     heads = [head for head in rows[0] if head not in ("SPLIT", "VALUES")] if rows else []
     where = f"registry stats {dataset.reference}"
     yield ""
     yield f"statistics of {largest}; more: {where}"
     yield Table(rows, {head: head for head in heads}, limit=_MOST_BRIEF, where=f"{where} lists them all")
+
+
+def _in_source_order(dataset: Dataset, statistics: Statistics, splits: Sequence[str]) -> list[str]:
+    """The features of some splits, in the order in which their source had them."""
+    from registry.features.containers import sort_paths
+
+    paths = dict.fromkeys(path for name in splits for path in statistics[name])
+    return sort_paths(paths, dataset.metadata.in_source_order(list(dataset.features)))
 
 
 def _draw(counts: Sequence[int]) -> str:

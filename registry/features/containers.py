@@ -7,6 +7,7 @@ They are plain data: ``codec`` encodes examples as records, and ``schema`` write
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from registry.features.nested import Ragged
 from registry.features.tensor import Tensor
 from registry.lazy import np
 
+_OUTERMOST: Final = re.compile(r"(?:[^\\/]|\\.)*", re.DOTALL)
 _MOST_PATH_BYTES: Final = 1000
 
 
@@ -405,6 +407,16 @@ def content_path(names: AnySequence[str]) -> str:
     if len(data) <= _MOST_PATH_BYTES:
         return path
     return data[: _MOST_PATH_BYTES - 70].decode("utf-8", "ignore") + "…" + hashlib.sha256(data).hexdigest()
+
+
+def sort_paths(paths: Iterable[str], names: AnySequence[str]) -> list[str]:
+    r"""Sort the paths of ``content_path`` by the order of ``names``, the features of the outermost dict.
+
+    >>> sort_paths(["a/b", "a/c", r"d\/e", "f"], ["f", "d/e", "a"])
+    ['f', 'd\\/e', 'a/b', 'a/c']
+    """
+    place_of = {content_path([name]): place for place, name in enumerate(names)}
+    return sorted(paths, key=lambda path: place_of.get(_OUTERMOST.match(path)[0], len(names)))  # type: ignore[index] # it matches every path
 
 
 def _prefix(shape: Any, length: int | None) -> Any:

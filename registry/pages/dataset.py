@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -136,7 +137,7 @@ def feature_rows(dataset: Dataset) -> list[dict[str, Any]]:
     splits = None if statistics is None or name is None else statistics.get(name)
     rows: list[dict[str, Any]] = []
 
-    def add(features: FeaturesDict, depth: int, prefix: str) -> None:
+    def add(features: Mapping[str, Feature], depth: int, prefix: str) -> None:
         for key, feature in features.items():
             if len(rows) >= _MOST_FEATURES:
                 return
@@ -150,7 +151,8 @@ def feature_rows(dataset: Dataset) -> list[dict[str, Any]]:
             if inner is not None:
                 add(inner, depth + 1, f"{path}/")
 
-    add(dataset.features, 0, "")
+    names = dataset.metadata.in_source_order(list(dataset.features))
+    add({name: dataset.features[name] for name in names}, 0, "")
     return rows
 
 

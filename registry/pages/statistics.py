@@ -18,7 +18,7 @@ import numpy as np
 from registry.api import Dataset
 from registry.display import TimeType, moment_text, parse_moment_text, time_types
 from registry.errors import NotFoundError, suggest
-from registry.features.containers import columns_of, content_path
+from registry.features.containers import columns_of, content_path, sort_paths
 from registry.features.feature import Leaf
 from registry.pages.dataset import version_values
 from registry.pages.page import Page, Visit
@@ -69,7 +69,10 @@ def statistics(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
 
 def _contents(visit: Visit, dataset: Dataset, document: Statistics, rest: tuple[str, ...]) -> dict[str, Any]:
     splits = list(document)[:_MOST_SPLITS]
-    paths = list(dict.fromkeys(path for split in splits for path in document[split]))
+    paths = sort_paths(
+        dict.fromkeys(path for split in splits for path in document[split]),
+        dataset.metadata.in_source_order(list(dataset.features)),
+    )
     first, path = _first(rest), visit.query.get("feature", "")
     if (path and path not in paths and splits) or (first and first >= len(paths)) or len(rest) > 1:
         raise NotFoundError(
