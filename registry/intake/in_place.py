@@ -138,7 +138,8 @@ def plan_in_place(
     if described is not None:
         options.refuse_changes("features", "schema", "splits", "rename_splits")
         prepared = replace(described.renamed(reference.name), config=reference.config, version=FIRST_VERSION)
-        return _planned(store, prepared, slicing=SlicingRule.TFDS_4, reason="from the files of TFDS")
+        named = NamedSplits(files={}, reason="from the names of files")
+        return _planned(store, prepared, named, slicing=SlicingRule.TFDS_4, reason="from the files of TFDS")
     if names and not any(name.endswith(".parquet") for name in names):
         raise SourceError(
             f"{location} contains no files that can be read in place: Parquet, TFRecord or ArrayRecord",
@@ -150,7 +151,7 @@ def plan_in_place(
     prepared = describe_parquet(
         store, name=reference.name, config=reference.config, version=FIRST_VERSION, splits=splits
     )
-    return _planned(store, prepared, split_reason=named.reason, unmatched=named.unmatched)
+    return _planned(store, prepared, named)
 
 
 def _find_parquet(
@@ -223,12 +224,11 @@ def _schema_of(wishes: Mapping[str, Wish]) -> Schema:
 def _planned(
     store: Store,
     prepared: PreparedDataset,
+    named: NamedSplits,
     *,
     schema: Schema | None = None,
     slicing: SlicingRule = SlicingRule.DOCUMENTED,
     files: Sequence[FileUse] | None = None,
-    split_reason: str = "from the names of files",
-    unmatched: Sequence[str] = (),
     reason: str = "from the files",
 ) -> PlannedInPlace:
     names = [name for split in prepared.splits for name in split.filenames]
@@ -250,11 +250,11 @@ def _planned(
                     FileUse(name=name, role="records", num_bytes=size)
                     for name, size in find_sizes(store, names).items()
                 ),
-                *account_for(find_sizes(store, unmatched).items(), "skipped", reason="no glob matches it"),
+                *account_for(find_sizes(store, named.unmatched).items(), "skipped", reason="no glob matches it"),
             ]
             if files is None
             else files,
-            split_reason=split_reason,
+            split_reason=named.reason,
         ),
         schema=schema,
         rule=KeyRule(kind="path"),
@@ -362,13 +362,8 @@ def describe_records(
         metadata=DatasetMetadata(custom={"arrow_types": types} if types else {}),
         file_format=file_format,
     )
-    return _planned(
-        store,
-        prepared,
-        schema=schema,
-        files=account_for_source(files, named, "file of records"),
-        split_reason=named.reason,
-    )
+    uses = account_for_source(files, named, "file of records")
+    return _planned(store, prepared, named, schema=schema, files=uses)
 
 
 def explain_records(store: Store, name: str, location: str) -> SourceError:

@@ -563,7 +563,6 @@ class _Column:
         first: the place of the first value, whose text is ``example`` and whose type is ``kind``.
         types: the types of all values, unless the type is decided by the source or the user.
         texts: the types that text may have.
-        times: the types of times that text may have.
         classes: the distinct values of a column that becomes a ClassLabel.
         other_files: for the path of images or sounds that the source defines, the place of the first file that cannot
             be decoded as one, and why.
