@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, Literal, TypeAlias
@@ -22,6 +23,7 @@ Unit: TypeAlias = Moment | Literal["bool", ""]
 """The meaning of the numbers of a feature: moments, ``bool``, or ""."""
 
 _NAMED: Final = 5
+_FRACTION: Final = re.compile(r"(\.\d+)?Z?$")
 
 
 def feature_rows(
@@ -177,7 +179,7 @@ def number_text(value: float | None, unit: Unit = "") -> str:
     if unit == "bool":
         return "true" if value else "false"
     if isinstance(unit, Moment) and (text := unit.write(int(value))) is not None:
-        return text[:19]
+        return text if len(text) <= len("2024-01-31 12:00:00") else _FRACTION.sub("", text)
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.4g}"

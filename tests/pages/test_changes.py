@@ -23,6 +23,7 @@ from registry.pages import Page, Visit, answer, json_of, render
 from registry.pages.changes import changes_as_file, common_bins, different_texts, marked_words
 from registry.statistics import FeatureStatistics, Moment
 from registry.statistics.numbers import Numbers
+from registry.statistics.rows import number_text
 from registry.statistics.values import number_fields
 
 XSS = "</style></script><script>alert(1)</script><img src=x onerror=alert(1)>"
@@ -343,6 +344,17 @@ def test_different_means_are_written_differently() -> None:
     assert different_texts([18876.2, 18876.9], [day, day]) == ["2021-09-06", "slightly more"]
     assert different_texts([90.5, 90.25], [second, second]) == ["00:01:30", "slightly less"]
     assert different_texts([2.0**80, 2.0**80 * 1.00001], [day, day]) == ["1.20893e+24", "1.20894e+24"]
+
+
+def test_long_durations_and_far_years_are_not_cut() -> None:
+    types = TimeType("duration", "ms"), TimeType("timestamp", "s"), TimeType("timestamp", "us", "UTC")
+    duration, far, zoned = (Moment(time.kind, partial(moment_text, time=time)) for time in types)
+    day = 86_400_000
+    assert number_text(1_234_567 * day + 3_723_500, duration) == "1,234,567 days 01:02:03"
+    assert number_text(-1_000 * day - 5_000, duration) == "-1,000 days 00:00:05"
+    assert number_text(1_500, duration) == "00:00:01.5"
+    assert number_text(327_403_382_400, far) == "12345-01-01 00:00:00"
+    assert number_text(1_704_715_380_120_000, zoned) == "2024-01-08 12:03:00"
 
 
 def test_statistics_of_dates_and_durations_are_dates_and_durations(tmp_path: Path) -> None:
