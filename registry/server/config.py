@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 import typing
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -268,23 +269,12 @@ def _is_network(text: object) -> bool:
 
 
 def _is_host(value: object) -> bool:
-    return isinstance(value, str) and host_of(f"[{value}]" if ":" in value else value) == value.lower() != ""
+    is_name = isinstance(value, str) and re.fullmatch(r"[\w.-]+", value) is not None
+    return is_name or (_is_network(value) and "/" not in str(value))
 
 
 def _is_origin(value: object) -> bool:
     return isinstance(value, str) and _is_web_url(f"{value}/") and value.count("/") == 2
-
-
-def host_of(netloc: str) -> str | None:
-    """The name or the address in the header ``Host``, in lower case; None if it is malformed.
-
-    >>> host_of("Catalog.example:8080"), host_of("[::1]:80"), host_of("a@b"), host_of("[")
-    ('catalog.example', '::1', None, None)
-    """
-    try:
-        return None if "@" in netloc else urlsplit(f"//{netloc}").hostname
-    except ValueError:
-        return None
 
 
 def _is_secret(value: object) -> bool:

@@ -34,12 +34,11 @@ from urllib.parse import urlsplit
 
 from registry.catalog.service.calls import CALLS
 from registry.catalog.service.problems import CONTENT_TYPE, UNAVAILABLE, dump_error, status_of
-from registry.catalog.service_index import API_PATH, DATA_PATH
-from registry.catalog.site_index import INDEX_NAME
+from registry.catalog.service_index import DATA_PATH
 from registry.errors import CatalogUnavailableError, KeyRunningError, RegistryError, UsageError
 from registry.masking import mask
 from registry.model import AccessToken
-from registry.server.config import ServiceConfig, host_of
+from registry.server.config import ServiceConfig
 from registry.server.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -87,19 +86,6 @@ _IMPATIENCE: Final = 5
 _PIECE: Final = 2**16
 _DRAINED: Final = 2**20
 _DRAIN_SECONDS: Final = 2
-_READABLE: Final = (f"/{API_PATH}", f"/{INDEX_NAME}")
-"""Paths that pages of other origins may read, if a setting allows it."""
-
-_READ: Final = {
-    "Access-Control-Expose-Headers": "ETag, Content-Range, RateLimit, RateLimit-Policy, Repr-Digest, Retry-After, "
-    "X-Request-Id",
-    "Cross-Origin-Resource-Policy": "cross-origin",
-}
-_ASKED: Final = {
-    "Access-Control-Allow-Headers": "Authorization, If-None-Match, If-Range, Range",
-    "Access-Control-Allow-Methods": "GET, HEAD",
-    "Access-Control-Max-Age": "600",
-}
 _ONCE: Final = (b"authorization", b"content-encoding", b"idempotency-key")
 _UNLIMITED: Final = frozenset({"/health", "/metrics"})
 _BY_ADDRESS: Final = _UNLIMITED | {"/ready"}
@@ -268,8 +254,8 @@ class Gate:
             )
         )
         self._valid: dict[bytes, None] = {}
-        hosts = {host.lower() for host in config.allowed_hosts}
-        self._hosts = hosts and hosts | {config.host, urlsplit(config.public_url or "").hostname or ""}
+        hosts = {*map(str.lower, config.allowed_hosts), config.host, urlsplit(config.public_url or "").hostname}
+        self._hosts = hosts if config.allowed_hosts else ()
         self._buffered = 0
         # A quarter for those without a token, so that they block nobody else.
         self._strangers = Seats(config.in_flight // 4, "the service is busy with other requests without a token")
@@ -424,13 +410,9 @@ class Gate:
         try:
             if self.metrics.in_flight > self._config.in_flight and scope["path"] not in _UNLIMITED:
                 raise _busy("the service is busy")
-            if self._hosts and host_of(headers.get("host", "")) not in self._hosts and scope["path"] not in _BY_ADDRESS:
+            host = re.sub(":[0-9]*$", "", headers.get("host", "")).strip("[]").lower()
+            if self._hosts and host not in self._hosts and scope["path"] not in _BY_ADDRESS:
                 raise _unusable(421, "the service is not at this host: see its setting allowed_hosts")
-            sender.exchange.headers |= (allowed := self._allowed_to_read(scope, headers))
-            if allowed and scope["method"] == "OPTIONS":
-                await sender.send({"type": "http.response.start", "status": 204, "headers": []})
-                await sender.send({"type": "http.response.body"})
-                return
             if {"content-length", "transfer-encoding"} <= headers.keys():  # a proxy may see another end of the body
                 sender.exchange.headers["Connection"] = "close"
                 raise _unusable(400, "a request must not have both a Content-Length and chunks")
@@ -449,20 +431,6 @@ class Gate:
             text = mask("".join(traceback.format_exception(error)))
             _logger.error("request %s failed: %s", sender.exchange.id, text)
             await sender.fail(internal_error(), status=500)
-
-    def _allowed_to_read(self, scope: Mapping[str, Any], headers: Mapping[str, str]) -> dict[str, str]:
-        """The headers by which a browser lets pages of another origin read an answer; without cookies."""
-        origin, is_question = headers.get("origin"), scope["method"] == "OPTIONS"
-        method = headers.get("access-control-request-method") if is_question else scope["method"]
-        allowed = next((each for each in (origin, "*") if each in self._config.cors_origins), None)
-        if (
-            origin is None
-            or allowed is None
-            or method not in ("GET", "HEAD")
-            or not scope["path"].startswith(_READABLE)
-        ):
-            return {}
-        return {"Access-Control-Allow-Origin": allowed, **(_ASKED if is_question else _READ)}
 
     async def _audit(self, exchange: Exchange, call: str) -> None:
         """Store that a call of a known token or an ID token was refused. A flood of them is cut, and not stored."""
@@ -570,9 +538,7 @@ class _Sender:
             more |= {} if is_complete else {"Connection": "close"}
             more |= {"Strict-Transport-Security": "max-age=31536000"} if self._is_secure else {}
             lines = [(name.lower().encode(), value.encode("latin-1")) for name, value in more.items()]
-            lines = [line for line in lines if line[0] not in present]
-            lines += [(b"vary", b"Origin")] if "Access-Control-Allow-Origin" in more else []
-            message["headers"] = [*message.get("headers", ()), *lines]
+            message["headers"] = [*message.get("headers", ()), *(line for line in lines if line[0] not in present)]
         content = message.get("body", b"")
         for start in range(0, max(len(content), 1), _PIECE):
             piece = dict(message)

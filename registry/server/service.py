@@ -22,6 +22,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -353,10 +354,22 @@ def make_service_app(
             *(more_routes(service, config) if more_routes is not None else ()),
             *page_routes(service, config, id_tokens),
         ],
-        middleware=[Middleware(gate.wrap), Middleware(make_compression)],
+        middleware=[*_cross_origin(config), Middleware(gate.wrap), Middleware(make_compression)],
         exception_handlers={HTTPException: refuse},
         lifespan=partial(write_metrics, gate, watch, _background(service, config, gate, watch)),
     )
+
+
+def _cross_origin(config: ServiceConfig) -> Iterator[Middleware]:
+    """What lets pages of other origins read, without cookies, if a setting names them."""
+    if config.cors_origins:
+        yield Middleware(
+            CORSMiddleware,
+            allow_origins=config.cors_origins,
+            allow_methods=("GET", "HEAD"),
+            allow_headers=("Authorization", "If-None-Match", "If-Range", "Range"),
+            expose_headers=("Content-Range", "ETag", "RateLimit", "Repr-Digest", "Retry-After", "X-Request-Id"),
+        )
 
 
 async def _receive_file(pieces: AsyncIterator[bytes], receiving: Receiving) -> DataAnswer:
