@@ -41,8 +41,9 @@ def lazy_types(namespace: dict[str, Any], homes: Mapping[str, str]) -> None:
     globals of the module, and ``homes`` maps other modules to their names, separated by spaces.
     """
     home_of = {name: home for home, names in homes.items() for name in names.split()}
-    namespace["_types"] = _Types(home_of)
-    namespace |= {name: ForwardRef(f"_types.{name}", module=namespace["__name__"]) for name in home_of}
+    types = f"_types_of_{namespace['__name__'].replace('.', '_')}"  # an alias of it may be resolved in another module
+    namespace[types] = _Types(home_of)
+    namespace |= {name: ForwardRef(f"{types}.{name}", module=namespace["__name__"]) for name in home_of}
 
 
 class _Types:

@@ -354,11 +354,11 @@ class Gate:
         request does count, and is given up sooner.
         """
         seconds = self._config.body_seconds
+        if num_bytes > _MOST_UNREAD:
+            yield seconds
+            return
         with ExitStack() as seat:
             try:
-                if num_bytes > _MOST_UNREAD:
-                    yield seconds
-                    return
                 seat.enter_context(self._reading.take("" if exchange.who is None else exchange.who.id))
             except CatalogUnavailableError:
                 yield min(_IMPATIENCE, seconds)
