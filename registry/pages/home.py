@@ -120,8 +120,9 @@ def _matching(visit: Visit, shelf: _Shelf, conditions: dict[str, str]) -> Iterat
     tag, state, kind, license_ = (conditions.get(name, "") for name in ("tag", "state", "kind", "license"))
     low, high = _SIZES.get(conditions.get("size", ""), (0, None))
     for summary in datasets:
+        is_state = state == ("supported" if summary.status == "canonical" else summary.status)
         if (
-            (summary.is_withdrawn if not state else not _is_state(summary, state))
+            (not is_state if state else summary.is_withdrawn)
             or (tag and tag not in summary.config_tags)
             or (license_ and license_ != summary.license)
             or (kind and kind not in (summary.kinds or ("table",)))
@@ -130,11 +131,6 @@ def _matching(visit: Visit, shelf: _Shelf, conditions: dict[str, str]) -> Iterat
         ):
             continue
         yield summary
-
-
-def _is_state(summary: DatasetSummary, state: str) -> bool:
-    """Whether the version has this state; the canonical one is supported."""
-    return state == ("supported" if summary.status == "canonical" else summary.status)
 
 
 def _start(path: tuple[str, ...]) -> int:

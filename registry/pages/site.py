@@ -43,7 +43,6 @@ from registry.storage.temporary import TemporaryStore
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from registry.catalog import DatasetSummary, VersionSummary
     from registry.model import ProgressCallback
 
 _MOST_IN_SITEMAP: Final = 50_000
@@ -252,7 +251,9 @@ class _Build:
     def copy_data(self, copies: Catalog, *, dry_run: bool) -> None:
         """Copy the shards and attachments of the versions into the site; those that are there are not sent again."""
         before = sizes_of(self._store, [DATA])
-        versions = [it for summary in copies.datasets() for it in _versions_of(copies, summary)]
+        versions = [
+            it for each in copies.datasets() for it in copies.versions(Reference(name=each.name, config=each.config))
+        ]
         versions = [version for version in versions if version.state is not VersionState.DROPPED]
         report = self._catalog.copy(
             [version.reference for version in versions], copies, dry_run=dry_run, progress=self._progress
@@ -380,10 +381,6 @@ def _view(catalog: Catalog, options: SiteOptions) -> tuple[SiteView, tuple[str, 
         )
         return SiteView(name=catalog_name(Visit(catalog=catalog)), url=url), (note,)
     return SiteView(name=catalog_name(Visit(catalog=catalog)), url=url, data_url=data.rstrip("/") + "/"), notes
-
-
-def _versions_of(source: Catalog, summary: DatasetSummary) -> tuple[VersionSummary, ...]:
-    return source.versions(Reference(name=summary.name, config=summary.config))
 
 
 def _keys_of(source: Catalog, settings: Sequence[object]) -> dict[str, str]:
