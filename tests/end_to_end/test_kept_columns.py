@@ -68,6 +68,25 @@ def test_a_report_says_what_is_kept(catalog: Catalog) -> None:
     assert again.folder == str(registry.cache().folder)
 
 
+def test_a_first_read_looks_for_columns_only_where_some_may_exist(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset, plans, open_columns = catalog.dataset("goods"), [], keeping.open_columns
+
+    def count(splits: Any, plan: Any) -> KeptColumns | None:
+        plans.append(plan.expression)
+        return open_columns(splits, plan)
+
+    monkeypatch.setattr(keeping, "open_columns", count)
+    next(iter(dataset.read("train")))
+    assert plans == []
+    dataset.keep_columns()
+    reader = dataset.read("train")
+    next(iter(reader))
+    assert plans == ["train"]
+    assert is_kept(reader)
+
+
 def test_the_files_are_plain_arrays(catalog: Catalog, tmp_path: Path) -> None:
     catalog.dataset("goods").keep_columns("train", columns=["id"])
     (file,) = files_of(tmp_path)

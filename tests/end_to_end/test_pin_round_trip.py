@@ -63,6 +63,16 @@ def catalog(paper: Path) -> Iterator[Catalog]:
         yield opened
 
 
+def test_the_schema_is_read_only_to_decode(pins: PinFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> FeaturesDict:
+        raise AssertionError
+
+    monkeypatch.setattr("registry.pins.verify.features_of", refuse)
+    pins["train"].verify().require_sound()
+    with pytest.raises(AssertionError):
+        pins["train"].verify(deep=True)
+
+
 def rewrite(path: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
     """Rewrite the records of a file as returned by ``change``, with valid checksums, and with gzip if it was gzip."""
     store = open_store(path.parent)
