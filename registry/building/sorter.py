@@ -359,9 +359,8 @@ class _Held:
     def take(self) -> list[_BlockRange]:
         """All entries, which are no longer in the list of blocks. Their frames stay in ``data`` until ``clear``."""
         self._join_small()
-        parts = [_BlockRange(_Block([block]), 0, block.num_records) for block in self._blocks]
-        self._blocks = []
-        return parts
+        blocks, self._blocks = self._blocks, []
+        return [_BlockRange(_Block([block]), 0, block.num_records) for block in blocks]
 
     @property
     def data(self) -> memoryview:
@@ -449,12 +448,11 @@ class _BlockRange(NamedTuple):
     def views(self) -> Iterator[memoryview]:
         """Each frame."""
         lengths = iter(self.block.lengths[self.start : self.stop].tolist())
-        for piece in self.pieces():
-            start = 0
-            while start < len(piece):
-                stop = start + next(lengths)
-                yield piece[start:stop]
-                start = stop
+        for left in self.pieces():
+            while left:
+                size = next(lengths)
+                yield left[:size]
+                left = left[size:]  # noqa: PLW2901 (what is left of the piece)
 
 
 class _Entries:
@@ -536,11 +534,9 @@ class _RunReader:
 
     def advance(self) -> bool:
         """Read the next blocks; False at the end of the run."""
-        found = list(islice(self._blocks, self._at_once))
-        if not found:
-            return False
-        self.block, self.position = _Block(found), 0
-        return True
+        if blocks := list(islice(self._blocks, self._at_once)):
+            self.block, self.position = _Block(blocks), 0
+        return bool(blocks)
 
     def skip_to(self, key: bytes) -> bool:
         """Read up to the first entry with sort key ``key`` or a later one; False if there is none."""

@@ -291,8 +291,7 @@ class KeyCandidates:
             names = [name for name in table.schema.names if _rank(name) is not None and name not in self._excluded]
             self._columns = {name: [] for name in sorted(names, key=_sort_key)[:_MOST_COLUMNS]}
         for name, blocks in list((self._columns or {}).items()):
-            hashes = _hashes(table, name)
-            if hashes is None or _has_equal(np.sort(hashes)):
+            if (hashes := _hashes(table, name)) is None:
                 del self._columns[name]
             else:
                 blocks.append(hashes)
@@ -301,9 +300,9 @@ class KeyCandidates:
         """Return the unique column among ``stored`` whose name is most like that of a key, or None."""
         if self._num_rows < 2:
             return None
-        blocks = {name: blocks for name, blocks in (self._columns or {}).items() if name in stored}
-        names = sorted(blocks, key=_sort_key)
-        return next((name for name in names if not _has_equal(np.sort(np.concatenate(blocks[name])))), None)
+        columns = self._columns or {}
+        names = sorted(columns.keys() & set(stored), key=_sort_key)
+        return next((name for name in names if not _has_equal(np.sort(np.concatenate(columns[name])))), None)
 
 
 def describe_candidate(name: str, *, is_first: bool) -> str:
@@ -335,7 +334,7 @@ def _sort_key(name: str) -> tuple[int, int, str]:
 
 
 def _hashes(table: Any, name: str) -> Hashes | None:
-    """Hash each value of a column. Returns None if a value is null, or is neither an integer nor text."""
+    """Hash each value of a column, in order. Returns None if a value is null, equal, or neither an integer nor text."""
     pa = import_pyarrow()
     if table.schema.get_field_index(name) < 0:  # the column is missing, or its name occurs several times
         return None
@@ -352,7 +351,7 @@ def _hashes(table: Any, name: str) -> Hashes | None:
         # An empty text may be a null in a table of text, and is useless as a key.
         if isinstance(texts, BytesColumn) and texts.sizes.all():
             hashes = hash_items(flat.data, texts.starts, texts.sizes)[0]
-    return hashes
+    return None if hashes is None or _has_equal(hashes := np.sort(hashes)) else hashes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -304,14 +304,9 @@ class _Sorters:
             else:
                 sort_keys, labels = keyed.sort_keys, _Labels(keyed.keys, chunk.part, keyed.lines)
             self._sorter(name).add(KeyedFrames(sort_keys, labels, keyed.frames))
-            if not self._is_whole:
+            if self.split_by is not None or self.holdout is not None or len(self.source.splits) > 1:
                 marks = record_marks(keyed.frames.payloads()) if keyed.marks is None else keyed.marks
                 self.marks.setdefault(name, []).append(marks)
-
-    @property
-    def _is_whole(self) -> bool:
-        """Whether there is only one split."""
-        return self.split_by is None and self.holdout is None and len(self.source.splits) == 1
 
     def may_overlap(self) -> bool:
         """Whether records of different splits have equal marks and so may be equal.
@@ -422,7 +417,8 @@ class _Sorters:
     def _numbered(self, name: str, keyed: Keyed, offsets: _Offsets | None) -> SortKeys:
         """Return the sort keys of content keys. A record that occurred before gets a new key."""
         if name not in self.seen:
-            self.seen[name] = Occurrences((self.num_rows or 0) if self._is_whole else 0)
+            is_whole = self.split_by is None and self.holdout is None and len(self.source.splits) == 1
+            self.seen[name] = Occurrences((self.num_rows or 0) if is_whole else 0)
         seen, hashes = self.seen[name], first_words(keyed.sort_keys)
         if keyed.contents is None or offsets is None:
             numbers = seen.count(hashes)

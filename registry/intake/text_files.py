@@ -336,8 +336,7 @@ def read_blocks(
         end = find_end(data)
         if end:
             rows = data[:end]
-            block = TextBlock(rows, line, count_newlines(rows), offset, is_last=False)
-            yield block
+            yield (block := TextBlock(rows, line, count_newlines(rows), offset, is_last=False))
             line += block.num_lines
             offset += end
             pending = data[end:]

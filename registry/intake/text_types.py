@@ -38,7 +38,7 @@ arrow: Any = import_pyarrow("adding data")
 types: Any = arrow.types
 compute: Any = arrow.compute
 
-_INTEGER: Final = r"^-?(0|[1-9][0-9]*)$"
+_INTEGER: Final = r"^(0|-?[1-9][0-9]*)$"
 _PLAIN_NUMBER: Final = "|".join(
     (
         r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?$",
@@ -140,7 +140,7 @@ class TextTypes:
         if is_text:
             self._test_numbers(block)
             for form, words in _SPELLINGS.items():
-                self._test(form, block, partial(block.is_in, words))
+                self._test(form, block, partial(block.matches, f"^({'|'.join(words)})$"))
         self._test_times(block)
 
     def decide(self) -> tuple[str, str]:
@@ -234,7 +234,7 @@ class TextTypes:
         """Set aside the texts that usually mean null. Returns the others, or None if there are none."""
         if block.int64 is not None:
             return block
-        is_null = as_mask(block.is_in(NULL_WORDS))
+        is_null = as_mask(compute.is_in(block.texts, value_set=arrow.array(NULL_WORDS)))
         if not is_null.any():
             return block
         places = np.flatnonzero(is_null)
@@ -256,7 +256,7 @@ class TextTypes:
                 if max(-low, high) > 2**53:
                     self._test_exact(block)
                 return
-            if self._test("integer", block, block.are_integers):
+            if self._test("integer", block, partial(block.matches, _INTEGER)):
                 self._test_sizes(block)
                 self._test("uint64", block, lambda: compute.invert(compute.starts_with(block.texts, "-")))
         if self._test("decimal", block, lambda: block.matches(_PLAIN_NUMBER)):
@@ -302,12 +302,6 @@ class _Block:
 
     def matches(self, pattern: str) -> Any:
         return compute.match_substring_regex(self.texts, pattern)
-
-    def is_in(self, words: tuple[str, ...]) -> Any:
-        return compute.is_in(self.texts, value_set=arrow.array(words))
-
-    def are_integers(self) -> Any:
-        return compute.and_(self.matches(_INTEGER), compute.not_equal(self.texts, "-0"))
 
     @cached_property
     def int64(self) -> Any:
@@ -411,8 +405,6 @@ def _parse_integers(texts: Any, kind: Any, is_requested: bool) -> Converted:
     except arrow.ArrowInvalid:
         pass
     bad = _misses(texts, _INTEGERS[is_requested])
-    if not is_requested:
-        bad |= as_mask(compute.equal(texts, "-0"))
     bounds = np.iinfo(kind.to_pandas_dtype())
     # Only texts of the right form are parsed, one by one: some of them are faults, or have a sign or leading zeros.
     parsed: list[int | None] = []

@@ -217,9 +217,8 @@ def order_words(words: npt.NDArray[np.uint64]) -> Places:
     >>> order_words(np.array([2**63, 7, 2**63 - 1, 7], np.uint64)).tolist()
     [1, 3, 2, 0]
     """
-    order = np.argsort((words >> np.uint64(48)).astype(np.uint16), kind="stable")
-    result: Places = order[np.argsort(words[order], kind="stable")]
-    return result
+    order: Places = np.argsort((words >> np.uint64(48)).astype(np.uint16), kind="stable")
+    return order[np.argsort(words[order], kind="stable")]
 
 
 def constant(numbers: Places) -> int | None:
