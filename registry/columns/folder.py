@@ -538,6 +538,7 @@ def _lock(path: Path) -> mmap.mmap:
         os.close(descriptor)
 
 
+@lru_cache
 def _header(form: ArrayForm, length: int) -> bytes:
     """Return the header of an array of ``length`` entries. It has the same size for any length."""
     header = io.BytesIO()
@@ -547,14 +548,9 @@ def _header(form: ArrayForm, length: int) -> bytes:
     return header.getvalue()
 
 
-@lru_cache
-def _header_bytes(form: ArrayForm) -> int:
-    return len(_header(form, 0))
-
-
 def _offset(form: ArrayForm, length: int) -> int:
     """Return the position of entry ``length`` in its file."""
-    return _header_bytes(form) + (length + form.has_zero) * form.entry_bytes
+    return len(_header(form, 0)) + (length + form.has_zero) * form.entry_bytes
 
 
 def _write(descriptor: int, array: Array, offset: int) -> None:

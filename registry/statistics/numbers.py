@@ -137,15 +137,13 @@ class Numbers:
             values, counts = bits.astype(unsigned).view(values.dtype), counts[bits]
             if self.is_float:
                 values = values.astype(np.float32)
-                is_finite = np.isfinite(values)
-                for place, is_such in enumerate((np.isnan(values), np.isposinf(values), np.isneginf(values))):
-                    self.not_finite[place] += int(counts[is_such].sum())
+                is_finite = self._count_infinite(values, counts)
                 values, counts = values[is_finite], counts[is_finite]
             self._add_pairs(values.astype(self._wide) + self._wide.type(0), counts)
             return
         low, high = values.min(), values.max()  # not a number if a value is not
         if self.is_float and not (np.isfinite(low) and np.isfinite(high)):
-            values = self._without_infinite(values)
+            values = values[self._count_infinite(values, np.broadcast_to(1, values.shape))]
             if not values.size:
                 return
             low, high = values.min(), values.max()
@@ -158,14 +156,10 @@ class Numbers:
                 return
         self._as_spread().add(values, bounds=(low.item() + 0, high.item() + 0))
 
-    def _without_infinite(self, values: _Array) -> _Array:
-        is_finite = np.isfinite(values)
-        odd = values[~is_finite]
-        positive, negative = int(np.isposinf(odd).sum()), int(np.isneginf(odd).sum())
-        self.not_finite[0] += odd.size - positive - negative
-        self.not_finite[1] += positive
-        self.not_finite[2] += negative
-        return values[is_finite]
+    def _count_infinite(self, values: _Array, counts: _Counts) -> npt.NDArray[np.bool_]:
+        for place, is_such in enumerate((np.isnan(values), np.isposinf(values), np.isneginf(values))):
+            self.not_finite[place] += int(counts[is_such].sum())
+        return np.isfinite(values)
 
     def _add_pairs(self, values: _Array, counts: _Counts) -> None:
         if not values.size:

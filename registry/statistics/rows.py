@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, Literal, TypeAlias
@@ -23,7 +22,6 @@ Unit: TypeAlias = Moment | Literal["bool", ""]
 """The meaning of the numbers of a feature: moments, ``bool``, or ""."""
 
 _NAMED: Final = 5
-_FRACTION: Final = re.compile(r"(\.\d+)?Z?$")
 
 
 def feature_rows(
@@ -179,7 +177,7 @@ def number_text(value: float | None, unit: Unit = "") -> str:
     if unit == "bool":
         return "true" if value else "false"
     if isinstance(unit, Moment) and (text := unit.write(int(value))) is not None:
-        return text if len(text) <= len("2024-01-31 12:00:00") else _FRACTION.sub("", text)
+        return text if len(text) <= len("2024-01-31 12:00:00") else text.partition(".")[0].removesuffix("Z")
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.4g}"

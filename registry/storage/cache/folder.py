@@ -22,7 +22,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from heapq import nsmallest
-from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -269,7 +268,7 @@ class Room:
         """The maximum total size of all files, which have ``num_held`` bytes now. Raises OSError."""
         if self._max_bytes is not None:
             return self._max_bytes
-        existing = next(folder for folder in chain([self._folder], self._folder.parents) if folder.exists())
+        existing = self._folder if self._folder.exists() else next(filter(Path.exists, self._folder.parents))
         disk = os.statvfs(existing)
         return (disk.f_bavail * disk.f_frsize + num_held) // 10
 
