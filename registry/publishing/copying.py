@@ -35,6 +35,7 @@ from registry.prepared import describe, extra_files, write_prepared
 from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.publishing.attachments import attach_files, copy_attachments, home_of, is_intact
 from registry.publishing.placing import other_data, place_folder
+from registry.publishing.proof import prove_by_fingerprints
 from registry.publishing.publish import Publication, Target, note_metadata, tag_shards, tell_default_config, unchanged
 from registry.publishing.verify import verify_shards
 from registry.shards.asking import ask_sizes
@@ -268,16 +269,8 @@ def _put_on_disk(
 
 def _note_number(version: DatasetVersion, fingerprints: Mapping[str, SplitFingerprint], target: Target) -> list[str]:
     """A note if the number is too small for the changes since its neighbours in the target; no file is read."""
-    catalog = target.catalog
-    neighbours = [
-        neighbour
-        for neighbour in catalog.neighbours(version.name, version.config, version.version)
-        if neighbour is not None
-    ]
-    if not fingerprints or not all(catalog.fingerprints(neighbour) for neighbour in neighbours):
-        return []
-    proof = target.prover().prove(version, fingerprints)
-    return [] if proof.refused is None else [proof.refusal().message]
+    proof = prove_by_fingerprints(target.catalog, target.store, version, fingerprints)
+    return [] if proof is None or proof.refused is None else [proof.refusal().message]
 
 
 def _is_in_place(version: DatasetVersion, shards: Mapping[str, tuple[Shard, ...]], target: Target) -> bool:

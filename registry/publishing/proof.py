@@ -246,6 +246,16 @@ class Prover:
         raise proof.refusal("" if first is None else f"{first[0]} {first[1]}")
 
 
+def prove_by_fingerprints(
+    catalog: CatalogBackend, data: Store, version: DatasetVersion, fingerprints: Mapping[str, SplitFingerprint]
+) -> Proof | None:
+    """Compare a version with its neighbours without reading a file. Returns None if one has no fingerprints."""
+    neighbours = catalog.neighbours(version.name, version.config, version.version)
+    if not fingerprints or not all(catalog.fingerprints(other) for other in neighbours if other is not None):
+        return None
+    return Prover(catalog=catalog, data=data).prove(version, fingerprints)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionDiff:
     """All differences between two versions.

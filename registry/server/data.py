@@ -64,6 +64,7 @@ from registry.model import (
 from registry.prepared import write_default_config
 from registry.publishing.attachments import CLAIM_SUFFIX, home_of
 from registry.publishing.markers import location_key
+from registry.publishing.proof import prove_by_fingerprints
 from registry.server.places import DataPlaces
 from registry.server.rights import GuardedCatalog
 from registry.server.signed_writes import SIGNED_SECONDS, SignedWrites
@@ -426,11 +427,15 @@ class ServedData:
     def require_uploaded(
         self, catalog: GuardedCatalog, version: DatasetVersion, shards: Mapping[str, Sequence[Shard]], details: Any
     ) -> None:
-        """Compare the files of a version with the row that is to be written: their sizes and their sha256.
+        """Compare the files of a version with the row that is to be written, and its number with its neighbours.
+
+        The files are compared by size and sha256, and the number by fingerprints, except for imports and copies, which
+        keep the numbers that others gave them.
 
         Raises:
             ShardMismatchError: a file is missing, or has another size or sha256.
             StorageError: a file cannot be read.
+            VersionTooSmallError: the changes since a neighbour need a larger step.
         """
         is_published = catalog.published_digest(version.name, version.config, version.version) is not None
         if is_published or is_absolute(version.location):  # only an admin names places elsewhere
@@ -442,6 +447,11 @@ class ServedData:
         }
         files |= _facts_of(() if details is None else details.attachments)
         self._require_files(version.location, files, f"{version.reference} was not published")
+        if details is None or details.origin is not None or getattr(details.producer, "action", "") == "import":
+            return
+        proof = prove_by_fingerprints(catalog, self.store, version, details.fingerprints)
+        if proof is not None and proof.refused is not None:
+            raise proof.refusal()
 
     def require_attached(
         self, catalog: GuardedCatalog, version: DatasetVersion, attachments: Sequence[Attachment]

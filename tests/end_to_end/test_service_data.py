@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from support import warm_python
-from support.prepared_samples import prepare
+from support.prepared_samples import animals, prepare
 from support.services import TestServer, make_token
 
 import registry
@@ -39,8 +39,10 @@ from registry.errors import (
     ShardMismatchError,
     StorageError,
     VerificationError,
+    VersionTooSmallError,
 )
 from registry.model import Attachment, Reference, Role, Version
+from registry.publishing.proof import Prover
 from registry.server.config import ServiceConfig
 from registry.server.data import ServedData, open_served_data
 from registry.storage import LocalStore, open_store
@@ -640,6 +642,20 @@ def test_a_version_whose_files_differ_is_not_published(
     monkeypatch.undo()
     monkeypatch.setenv("REGISTRY_TOKEN", publisher)
     assert [row.dataset for row in home.datasets()] == ["numbers"]
+
+
+def test_a_number_that_the_program_of_a_publisher_does_not_prove_is_refused(
+    server: TestServer, home: registry.Catalog, publisher: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(Prover, "require", lambda prover, version, fingerprints, _: prover.prove(version, fingerprints))
+    with registry.connect(server.url) as catalog:
+        catalog.publish(prepare(tmp_path / "first"))
+        with pytest.raises(VersionTooSmallError, match=r"animals:1\.1\.0 is too small a number") as caught:
+            catalog.publish(prepare(tmp_path / "second", "1.1.0", {"train": animals(30)}))
+        assert caught.value.details["smallest"] == "2.0.0"
+        assert catalog.publish(prepare(tmp_path / "third", "1.0.1", shards=2)).newly
+        assert catalog.publish(prepare(tmp_path / "fourth", "2.0.0", {"train": animals(30)})).newly
+    assert [str(row.version) for row in home.versions("animals")] == ["2.0.0", "1.0.1", "1.0.0"]
 
 
 def test_a_file_that_is_not_there_is_not_attached(
