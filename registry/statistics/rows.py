@@ -177,7 +177,9 @@ def number_text(value: float | None, unit: Unit = "") -> str:
     if unit == "bool":
         return "true" if value else "false"
     if isinstance(unit, Moment) and (text := unit.write(int(value))) is not None:
-        return text if len(text) <= len("2024-01-31 12:00:00") else text.partition(".")[0].removesuffix("Z")
+        whole, point, _ = text.partition(".")
+        is_short = len(text) <= len("2024-01-31 12:00:00Z") or not point
+        return text if is_short else whole + "Z" * text.endswith("Z")
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.4g}"
