@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
 
@@ -161,6 +161,7 @@ def compare_versions(old: FingerprintedVersion, new: FingerprintedVersion) -> Ch
     features = _features(old.version), _features(new.version)
     before, after = map(_columns, features)
     common = _common(before, after)
+    old, new = (_with_features(side, common) for side in (old, new))
     result = [
         *_compare_splits(old.version, new.version),
         *_compare_features(before, after),
@@ -187,6 +188,12 @@ def compare_versions(old: FingerprintedVersion, new: FingerprintedVersion) -> Ch
         key=common_key(old.version, new.version, common),
         is_keyed_by_content="content" in kinds,
     )
+
+
+def _with_features(version: FingerprintedVersion, paths: Collection[str]) -> FingerprintedVersion:
+    """The version without fingerprints that lack a feature: a service stores what the program of a publisher states."""
+    whole = {name: split for name, split in version.fingerprints.items() if split.features.keys() >= set(paths)}
+    return replace(version, fingerprints=whole)
 
 
 def common_features(old: DatasetVersion, features: FeaturesDict) -> tuple[str, ...]:

@@ -254,7 +254,7 @@ class Gate:
             )
         )
         self._valid: dict[bytes, None] = {}
-        hosts = {*map(str.lower, config.allowed_hosts), config.host, urlsplit(config.public_url or "").hostname}
+        hosts = {*map(str.lower, (*config.allowed_hosts, config.host)), urlsplit(config.public_url or "").hostname}
         self._hosts = hosts if config.allowed_hosts else ()
         self._buffered = 0
         # A quarter for those without a token, so that they block nobody else.

@@ -41,8 +41,9 @@ from registry.errors import (
     VerificationError,
     VersionTooSmallError,
 )
-from registry.model import Attachment, Reference, Role, Version
+from registry.model import Attachment, Reference, Role, SplitFingerprint, Version
 from registry.publishing.proof import Prover
+from registry.publishing.publish import Candidate
 from registry.server.config import ServiceConfig
 from registry.server.data import ServedData, open_served_data
 from registry.storage import LocalStore, open_store
@@ -656,6 +657,28 @@ def test_a_number_that_the_program_of_a_publisher_does_not_prove_is_refused(
         assert catalog.publish(prepare(tmp_path / "third", "1.0.1", shards=2)).newly
         assert catalog.publish(prepare(tmp_path / "fourth", "2.0.0", {"train": animals(30)})).newly
     assert [str(row.version) for row in home.versions("animals")] == ["2.0.0", "1.0.1", "1.0.0"]
+
+
+def test_fingerprints_that_lack_a_feature_prove_nothing(
+    server: TestServer, home: registry.Catalog, publisher: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(Prover, "require", lambda prover, version, fingerprints, _: prover.prove(version, fingerprints))
+
+    def without_name(candidate: Candidate) -> dict[str, SplitFingerprint]:
+        return {
+            name: replace(split, features={path: it for path, it in split.features.items() if path != "name"})
+            for name, split in candidate.folded.fingerprints.items()
+        }
+
+    with registry.connect(server.url) as catalog:
+        catalog.publish(prepare(tmp_path / "first"))
+        monkeypatch.setattr(Candidate, "fingerprints", property(without_name))
+        with pytest.raises(VersionTooSmallError, match=r"animals:1\.0\.1 was published without fingerprints"):
+            catalog.publish(prepare(tmp_path / "second", "1.0.1", shards=2))
+        assert catalog.publish(prepare(tmp_path / "third", "2.0.0", shards=2)).newly
+        monkeypatch.undo()
+        monkeypatch.setenv("REGISTRY_TOKEN", publisher)
+        assert catalog.publish(prepare(tmp_path / "fourth", "3.0.0", {"train": animals(30)})).newly
 
 
 def test_a_file_that_is_not_there_is_not_attached(
