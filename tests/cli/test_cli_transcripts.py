@@ -5,7 +5,7 @@ A transcript is a text file of sections. A section begins with ``== TITLE [FIXTU
 it: ``registry`` runs in this process, also after ``NAME=VALUE``, and everything else in sh. Below it is what it prints:
 stderr after ``! ``, and an exit code other than 0 in brackets. ``<*>`` stands for any text in a line, and what differs
 from run to run, such as times, is replaced (``steady``). ``registry ... | pick PATH...`` prints these values of a JSON
-answer, such as ``data.splits.*.name``.
+answer, such as ``data.splits.*.name``, or of its error.
 
 After a change of what is printed, ``REGISTRY_WRITE_TRANSCRIPTS=1 pytest -p no:xdist tests/cli/test_cli_transcripts.py``
 writes the files again; read the difference before you commit it.
@@ -102,7 +102,7 @@ def run(command: str, cli: Cli, monkeypatch: pytest.MonkeyPatch, workspace: Path
         done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
         out, err, code = done.stdout, done.stderr, done.returncode
     if paths:
-        value = json.loads(out or err)
+        value = json.loads(out or "{}") | json.loads(err or "{}")  # the answer, and the error
         out, err = "".join(f"{path}: {json.dumps(pick(value, path.split('.')))}\n" for path in paths.split()), ""
     if not err and not code:  # the file has no empty lines in front of commands
         out = out.rstrip("\n")
