@@ -365,7 +365,7 @@ def _cross_origin(config: ServiceConfig) -> Iterator[Middleware]:
     if config.cors_origins:
         yield Middleware(
             CORSMiddleware,
-            allow_origins=config.cors_origins,
+            allow_origins=[*map(str.lower, config.cors_origins)],
             allow_methods=("GET", "HEAD"),
             allow_headers=("Authorization", "If-None-Match", "If-Range", "Range"),
             expose_headers=("Content-Range", "ETag", "RateLimit", "Repr-Digest", "Retry-After", "X-Request-Id"),

@@ -321,7 +321,7 @@ def test_pages_of_other_origins_read_nothing_by_default(serve: Callable[..., Lim
             assert cross_origin(server.ask(*asked, path=path, method=method)) == {}
 
 
-@pytest.mark.parametrize("origins", [("https://a.example", "https://c.example"), ("*",)])
+@pytest.mark.parametrize("origins", [("https://A.example", "https://c.example"), ("*",)])
 def test_pages_of_origins_in_the_settings_only_read(
     serve: Callable[..., LimitedServer], origins: tuple[str, ...]
 ) -> None:
