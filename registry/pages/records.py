@@ -12,7 +12,6 @@ from registry.display import time_types
 from registry.envelope import fields_of
 from registry.errors import CatalogPermissionError, NotFoundError, RegistryError, StorageError, UsageError, suggest
 from registry.features.containers import columns_of
-from registry.features.feature import TEXT
 from registry.pages.cells import STORED_ORDER, Cells, address_names, cut
 from registry.pages.dataset import opened_by, version_values
 from registry.pages.other_versions import digest_of, other_versions
@@ -32,7 +31,7 @@ _PAGE_BYTES: Final = 2**26
 _COLUMNS: Final = 30
 _MOST_ADDRESS: Final = 2000
 _MOST_EXAMPLE: Final = 40
-_EXAMPLES: Final = {str(TEXT): "== 'a word'", "bool": "== True"}
+_EXAMPLES: Final = {"object": "== 'a word'", "bool": "== True"}
 """By dtype; numbers have another one."""
 
 
