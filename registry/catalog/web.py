@@ -7,6 +7,7 @@ would if the kind was known.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -16,7 +17,7 @@ from registry.catalog.service_index import API_VERSION, DATA_PATH
 from registry.catalog.site.options import SiteOptions
 from registry.catalog.web_urls import site_url
 from registry.catalog.wrapper import pass_call
-from registry.errors import CatalogError, NotFoundError
+from registry.errors import CatalogError, NotFoundError, RegistryError
 from registry.masking import remove_secrets
 from registry.storage.location import open_below_with
 from registry.storage.memory import Memory
@@ -106,7 +107,8 @@ class WebCatalog(RememberingCatalog):
         from registry.catalog.site.catalog import ServiceFound
 
         try:
-            self._site.now()
+            with suppress(RegistryError):  # without an index, the error of the call says more
+                self._site.now()
         except ServiceFound as answer:
             self._require_version(answer.index)
 

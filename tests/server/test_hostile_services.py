@@ -239,6 +239,8 @@ def test_a_service_without_this_version_of_the_interface_is_named(tmp_path: Path
         (newer, False, CatalogError, "has version 2 of the interface, and this release needs version 1"),
         (present, False, NotFoundError, "there is nothing at this address"),
         (newer, True, CatalogError, "has version 2 of the interface, and this release needs version 1"),
+        (b"{", True, NotFoundError, "there is nothing at this address"),
+        (None, True, NotFoundError, "there is nothing at this address"),
     ):
         hostile.index = index
         with WebCatalog(hostile.url, options) as catalog:
