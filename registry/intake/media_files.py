@@ -35,7 +35,7 @@ from registry.intake.file_parts import (
     open_parts,
     refuse_folder_columns,
 )
-from registry.intake.kinds import KINDS, open_kind, sniff_kind
+from registry.intake.kinds import KINDS, kind_of, open_kind, sniff_kind
 from registry.intake.media_bytes import (
     IMAGE_FAULTS,
     CheckMedia,
@@ -194,7 +194,7 @@ def _refuse_pairs(location: str, folders: Sequence[str], splits: Mapping[str, Se
         stems = defaultdict(set)
         for name in names:
             folder, _, file = name.rpartition("/")
-            stems[folder].add(file.rpartition(".")[0])
+            stems[folder].add(file.rpartition(".")[0] if kind_of(file) else file)  # 17, or scan.17, has no extension
         if any(other != first for first, *others in [list(stems.values())] for other in others):
             return
     raise SourceError(

@@ -197,6 +197,13 @@ def test_pictures_and_their_masks_are_no_classes(tmp_path: Path) -> None:
     assert open_source(tmp_path).hints["label"] == ClassLabel(names=["Masks", "images"])
 
 
+@pytest.mark.parametrize("prefix", ["", "scan."])
+def test_names_without_extensions_are_compared_whole(tmp_path: Path, prefix: str) -> None:
+    names = ("shop/16", "shop/17", "target/18", "target/19")
+    files = {f"{folder}/{prefix}{name}": PNG for folder, name in (path.split("/") for path in names)}
+    assert open_source(write(tmp_path, files)).hints["label"] == ClassLabel(names=["shop", "target"])
+
+
 def test_a_mixture_is_an_error_and_a_forced_kind_resolves_it(tmp_path: Path) -> None:
     write(tmp_path, {"1.png": PNG, "2.png": PNG, "a.csv": CSV, "b.zip": b""})
     error = error_of(tmp_path)
