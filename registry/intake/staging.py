@@ -295,6 +295,11 @@ class _Sorters:
     sorters: dict[str, ExternalSorter] = field(default_factory=dict)
     seen: dict[str, Occurrences] = field(default_factory=dict)
     marks: dict[str, list[Hashes]] = field(default_factory=dict)
+    has_splits: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Not in ``add``, because the names of splits are found by a walk over all parts.
+        self.has_splits = self.split_by is not None or self.holdout is not None or len(self.source.splits) > 1
 
     def add(self, encoded: Encoded, chunk: Chunk, offsets: _Offsets | None) -> None:
         """Add the records of a chunk to the sorters of their splits."""
@@ -304,7 +309,7 @@ class _Sorters:
             else:
                 sort_keys, labels = keyed.sort_keys, _Labels(keyed.keys, chunk.part, keyed.lines)
             self._sorter(name).add(KeyedFrames(sort_keys, labels, keyed.frames))
-            if self.split_by is not None or self.holdout is not None or len(self.source.splits) > 1:
+            if self.has_splits:
                 marks = record_marks(keyed.frames.payloads()) if keyed.marks is None else keyed.marks
                 self.marks.setdefault(name, []).append(marks)
 
@@ -417,8 +422,7 @@ class _Sorters:
     def _numbered(self, name: str, keyed: Keyed, offsets: _Offsets | None) -> SortKeys:
         """Return the sort keys of content keys. A record that occurred before gets a new key."""
         if name not in self.seen:
-            is_whole = self.split_by is None and self.holdout is None and len(self.source.splits) == 1
-            self.seen[name] = Occurrences((self.num_rows or 0) if is_whole else 0)
+            self.seen[name] = Occurrences(0 if self.has_splits else self.num_rows or 0)
         seen, hashes = self.seen[name], first_words(keyed.sort_keys)
         if keyed.contents is None or offsets is None:
             numbers = seen.count(hashes)

@@ -33,7 +33,7 @@ from registry.errors import (
 from registry.features import ClassLabel, Scalar, Tensor
 from registry.images.png import encode_png
 from registry.intake import staging
-from registry.intake.source import BadRow
+from registry.intake.source import BadRow, Source
 
 GOLDEN = Path(__file__).with_name("golden")
 
@@ -552,3 +552,19 @@ def test_an_exported_nan_is_added_to_its_own_dataset_and_no_other_text_is(
         (tmp_path / "other.jsonl").write_text(text.replace(word, word.replace("nan", "NaN").replace("-inf", "-Inf")))
         with pytest.raises(UnusableRowsError, match=rf"column {where}: .*expected float64, found"):
             catalog.add(tmp_path / "other.jsonl", "points", replace=True)
+
+
+def test_the_names_of_splits_are_not_listed_for_every_file(
+    catalog: registry.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walks: list[int] = []
+    names = Source.splits.fget
+    assert names is not None
+
+    def splits(self: Source) -> tuple[str, ...]:
+        walks.append(len(self.parts))
+        return tuple(names(self))
+
+    monkeypatch.setattr(Source, "splits", property(splits))
+    catalog.add(source([("train", f"{n}.csv", PRICES.slice(n, 1)) for n in range(100)]), "prices", processes=1)
+    assert len(walks) < 20
