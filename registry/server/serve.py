@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import logging
 import os
+import resource
 import secrets
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -49,6 +50,7 @@ _HEALTH_SECONDS: Final = 60
 
 _MOST_HEAD: Final = 2**15
 _MOST_CONNECTIONS: Final = 1000
+_MOST_FILES: Final = 4 * _MOST_CONNECTIONS
 
 _logger = logging.getLogger(__name__)
 
@@ -164,6 +166,7 @@ def _make_worker(config: ServiceConfig, url: str, folder: Path, more_routes: Rou
     """The application of a worker, which ends if its supervisor was killed."""
     from registry.server.service import Service, make_service_app
 
+    allow_open_files()
     parent = parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
@@ -178,6 +181,17 @@ def _make_worker(config: ServiceConfig, url: str, folder: Path, more_routes: Rou
     catalog.webhooks.keys = config.webhook_key
     service = Service(catalog, anonymous=config.anonymous_reads, data=data)
     return make_service_app(service, config, folder=folder, more_routes=more_routes)
+
+
+def allow_open_files() -> None:
+    """Raise the limit of open files of this process: a connection is one, and a file that it sends is another.
+
+    systemd and many shells allow 1,024.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < _MOST_FILES:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(_MOST_FILES, hard) if hard >= 0 else _MOST_FILES, hard))
 
 
 @contextmanager

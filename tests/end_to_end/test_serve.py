@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import time
@@ -19,6 +20,7 @@ from support.warm_python import PROGRAM
 import registry
 from registry.errors import CatalogRefusedError
 from registry.model import new_secret
+from registry.server.serve import allow_open_files
 
 SECONDS = 60
 
@@ -126,6 +128,16 @@ def test_a_worker_that_is_killed_is_replaced_and_the_others_go_on(tmp_path: Path
         counted = re.compile(rb'requests_total{call="now",status="200"} 2\d\n')  # by all workers together
         wait_until(lambda: counted.search(server.get("/metrics", **login).body))
         assert server.end()[0] == 0
+
+
+def test_a_worker_may_open_more_files_than_a_shell_allows() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (900, before[1]))
+    try:
+        allow_open_files()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (min(4000, before[1]), before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_the_workers_end_when_the_process_that_watches_them_is_killed(tmp_path: Path) -> None:
