@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import tracemalloc
 import wave
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from registry.features import Audio, ClassLabel, Image, Tensor
 from registry.images.png import encode_png
 from registry.intake import file_parts
 from registry.intake.listing import list_files
-from registry.intake.media_bytes import CheckMedia
+from registry.intake.media_bytes import CheckMedia, other_files
 from registry.intake.media_files import find_labels, open_media
 from registry.intake.options import AddOptions
 from registry.intake.source import FileUse, Rows, Source
@@ -257,3 +258,14 @@ def test_a_folder_without_images(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as caught:
         images(tmp_path, {"1.txt": b""})
     assert str(caught.value) == f"{tmp_path}: no image among 1 files"
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.binary_view()])
+def test_pictures_in_a_column_are_recognized_by_their_first_bytes(kind: pa.DataType) -> None:
+    files = pa.array([*(PNG + bytes(2**20) for _ in range(8)), None, b"GIF89a" + bytes(100)], kind)
+    tracemalloc.start()
+    try:
+        assert list(other_files(Image(shape=(None, None, 3)), files)) == [9]
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
