@@ -214,7 +214,8 @@ def _group(files: Files) -> dict[str, list[str]]:
 def _are_described(files: Files, records: Mapping[str, Sequence[str]]) -> bool:
     """Whether text files next to other files are data.
 
-    They are if there are many, if a table or the name of a file names one, or if one names a file, such as captions.
+    They are if there are many, if a table or the name of a file names one, or if one names a file, such as captions,
+    and no metadata file describes the files.
     """
     texts = records.get("text", ())
     if not 0 < len(texts) <= _MOST_NOTES or _find_pair(records) is not None:
@@ -224,6 +225,8 @@ def _are_described(files: Files, records: Mapping[str, Sequence[str]]) -> bool:
     tables = [*records.get("csv", ()), *records.get("json", ())][:_MOST_NOTES]
     if any(word in _head_of(files, name) for name in tables for word in words):
         return True
+    if any(map(is_metadata, files.names)):
+        return False
     media = {name.rpartition("/")[2].encode() for kind in MEDIA for name in records.get(kind, ())}
     return any(not media.isdisjoint(_BETWEEN_NAMES.split(_head_of(files, name))) for name in texts)
 

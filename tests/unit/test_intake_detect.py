@@ -182,6 +182,13 @@ def test_a_text_that_names_an_image_is_no_note(tmp_path: Path) -> None:
     assert account(open_source(tmp_path))["captions.txt"] == ("skipped", "a note")
 
 
+def test_a_text_that_names_an_image_is_a_note_beside_metadata(tmp_path: Path) -> None:
+    files = {"1.png": PNG, "metadata.csv": b"file_name,code\n1.png,7\n", "notes.txt": b"1.png is dark"}
+    source = open_source(write(tmp_path, files))
+    assert source.kind == "images"
+    assert account(source)["notes.txt"] == ("skipped", "a note")
+
+
 def test_many_texts_beside_images_say_how_to_have_both(tmp_path: Path) -> None:
     pairs = {f"images/{name}.png": PNG for name in range(5)} | {f"labels/{name}.txt": b"0 0.5" for name in range(5)}
     hint = error_of(write(tmp_path, pairs)).hint
