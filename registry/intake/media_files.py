@@ -114,7 +114,8 @@ def open_media(files: Files, options: AddOptions) -> Source:
     hints: dict[str, Feature] = {column: content}
     label, reason = (None, "") if metadata is not None else find_labels(splits.files)
     if label is not None:
-        _refuse_pairs(files.location, label.names, splits.files)
+        if "label" not in options.wishes():  # not requested, nor in the previous version
+            _refuse_pairs(files.location, label.names, splits.files)
         hints["label"] = label
     has_path = options.stores_paths() and (metadata is None or PATH not in metadata.table.column_names)
     if has_path:

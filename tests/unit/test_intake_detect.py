@@ -204,6 +204,13 @@ def test_pictures_and_their_masks_are_no_classes(tmp_path: Path) -> None:
     assert open_source(tmp_path).hints["label"] == ClassLabel(names=["Masks", "images"])
 
 
+def test_requested_classes_are_not_taken_for_masks(tmp_path: Path) -> None:
+    write(tmp_path, {"shop/1.png": PNG, "target/1.png": PNG})
+    assert error_of(tmp_path).message.endswith("so that target is probably no class")
+    source = open_source(tmp_path, AddOptions(features={"label": "ClassLabel(shop, target)"}))
+    assert source.hints["label"] == ClassLabel(names=["shop", "target"])
+
+
 @pytest.mark.parametrize("prefix", ["", "scan."])
 def test_names_without_extensions_are_compared_whole(tmp_path: Path, prefix: str) -> None:
     names = ("shop/16", "shop/17", "target/18", "target/19")
