@@ -137,7 +137,7 @@ BREAKS = {
         "registry/storage/remote.py",
         "start <= spans[-1][1] + _NEAR_BYTES",
         "start < spans[-1][1] - _NEAR_BYTES",
-        ("tests/storage/test_store_ranges.py", "tests/storage/test_shard_requests.py"),
+        ("registry/storage/remote.py", "tests/storage/test_store_ranges.py", "tests/storage/test_shard_requests.py"),
     ),
     "a read resumes with the next record": Break(
         "registry/reading/state.py",
