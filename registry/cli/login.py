@@ -91,7 +91,7 @@ def _has_terminal() -> bool:
 
 
 def _pasted(seconds: float) -> str:
-    """Return the line that the person enters, or "" if there is no line within ``seconds``."""
+    """Return the line that the user enters, or "" if none comes within ``seconds``."""
     import select
 
     return sys.stdin.readline() if select.select([sys.stdin], [], [], seconds)[0] else ""

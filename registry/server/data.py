@@ -26,7 +26,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -426,11 +426,12 @@ class ServedData:
 
     def require_uploaded(
         self, catalog: GuardedCatalog, version: DatasetVersion, shards: Mapping[str, Sequence[Shard]], details: Any
-    ) -> None:
+    ) -> Any:
         """Compare the files of a version with the row that is to be written, and its number with its neighbours.
 
         The files are compared by size and sha256, and the number by fingerprints, except for imports and copies, which
-        keep the numbers that others gave them.
+        keep the numbers that others gave them. Returns the details with the neighbours that were compared: the
+        transaction requires that they are still these.
 
         Raises:
             ShardMismatchError: a file is missing, or has another size or sha256.
@@ -439,7 +440,7 @@ class ServedData:
         """
         is_published = catalog.published_digest(version.name, version.config, version.version) is not None
         if is_published or is_absolute(version.location):  # only an admin names places elsewhere
-            return
+            return details
         promised = {split.name: shards.get(split.name, ()) for split in version.splits}  # the catalog compares them
         files = {
             name: (shard.num_bytes, shard.sha256)
@@ -448,10 +449,13 @@ class ServedData:
         files |= _facts_of(() if details is None else details.attachments)
         self._require_files(version.location, files, f"{version.reference} was not published")
         if details is None or details.origin is not None or getattr(details.producer, "action", "") == "import":
-            return
+            return details
         proof = prove_by_fingerprints(catalog, self.store, version, details.fingerprints)
-        if proof is not None and proof.refused is not None:
+        if proof is None:
+            return details
+        if proof.refused is not None:
             raise proof.refusal()
+        return replace(details, proved_between=proof.neighbours)
 
     def require_attached(
         self, catalog: GuardedCatalog, version: DatasetVersion, attachments: Sequence[Attachment]

@@ -203,7 +203,7 @@ class Service:
         args, kwargs = call.load(values, Reading(shards=catalog.shards))
         if name == "publish" and self.data is not None:
             catalog.require(call, args, kwargs)
-            self.data.require_uploaded(catalog, args[0], args[1], kwargs.get("details"))
+            kwargs["details"] = self.data.require_uploaded(catalog, args[0], args[1], kwargs.get("details"))
         if name == "attach" and self.data is not None:
             catalog.require(call, args, kwargs)
             self.data.require_attached(catalog, args[0], args[1:])

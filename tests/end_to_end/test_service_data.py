@@ -659,6 +659,32 @@ def test_a_number_that_the_program_of_a_publisher_does_not_prove_is_refused(
     assert [str(row.version) for row in home.versions("animals")] == ["2.0.0", "1.0.1", "1.0.0"]
 
 
+def test_a_version_that_comes_between_the_proof_and_the_row_is_noticed_although_a_client_names_no_neighbours(
+    server: TestServer, home: registry.Catalog, publisher: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    require = ServedData.require_uploaded
+    call = WebCatalog._call
+
+    def name_none(catalog: WebCatalog, name: str, *args: Any, **kwargs: Any) -> Any:
+        if name == "publish":
+            kwargs["details"] = replace(kwargs["details"], proved_between=None)
+        return call(catalog, name, *args, **kwargs)
+
+    def prove_and_publish_another(data: ServedData, *args: Any) -> Any:
+        details = require(data, *args)
+        monkeypatch.setattr(ServedData, "require_uploaded", require)
+        home.publish(prepare(tmp_path / "between", "1.0.1", shards=2))
+        return details
+
+    home.publish(prepare(tmp_path / "first"))
+    monkeypatch.setattr(WebCatalog, "_call", name_none)
+    monkeypatch.setattr(ServedData, "require_uploaded", prove_and_publish_another)
+    with registry.connect(server.url) as catalog:
+        publication = catalog.publish(prepare(tmp_path / "second", "2.0.0", {"train": animals(30)}))
+    assert publication.proof is not None
+    assert [str(number) for number in publication.proof.neighbours if number is not None] == ["1.0.1"]
+
+
 def test_fingerprints_that_lack_a_feature_prove_nothing(
     server: TestServer, home: registry.Catalog, publisher: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
