@@ -282,8 +282,8 @@ class Adding(Publishing):
             nulls: for CSV, texts that mean null if they are not in quotes, such as ``"NA"``.
             header: for CSV, whether the first row has the names of the columns. None infers it from the rows.
             delimiter: for CSV, the character between fields. None infers it.
-            encoding: for CSV, the encoding, such as ``"WINDOWS-1252"``. None means UTF-8, or the encoding of the byte
-                order mark.
+            encoding: for CSV and lines, the encoding, such as ``"WINDOWS-1252"``. None means UTF-8, or the encoding of
+                the byte order mark.
             splits: split name -> glob of file names. None derives the splits from the names of files and folders.
             rename_splits: other names for splits of the source, such as ``{"train.100": "train_100"}``.
             rename_columns: other names for columns. All other arguments use these names.

@@ -126,7 +126,7 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
 @click.option(
     "--encoding",
     metavar="NAME",
-    help="CSV: the encoding, such as WINDOWS-1252.  [default: UTF-8, or the byte order mark]",
+    help="CSV, lines: the encoding, such as WINDOWS-1252.  [default: UTF-8, or the byte order mark]",
 )
 @click.option(
     "--split",

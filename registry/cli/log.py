@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
@@ -36,7 +37,22 @@ def _complete_action(ctx: click.Context, param: click.Parameter, incomplete: str
     return [CompletionItem(action) for action in ACTIONS if action.startswith(incomplete)]
 
 
-@session_command("log", cls=click.Group, invoke_without_command=True)
+class _Log(click.Group):
+    """Commands about the log. The name of a dataset in their place is a common mistake."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
+            raise UsageError(
+                f"registry log has no command {args[0]!r:.100}",
+                hint=f"To show the events of a dataset: registry log --dataset {shlex.quote(args[0])}",
+                details={"command": args[0][:100]},
+            )
+        return super().resolve_command(ctx, args)
+
+
+@session_command("log", cls=_Log, invoke_without_command=True)
 @click.option("--since", metavar="DATE", help="From this day or moment on, e.g. 2026-11-21 or 2026-11-21T10:00 (UTC).")
 @click.option("--until", metavar="DATE", help="Up to this day or moment; a day includes its end.")
 @click.option(

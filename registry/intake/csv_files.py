@@ -38,6 +38,7 @@ from registry.intake.text_files import (
     MAX_ROW_BYTES,
     TextBlock,
     count_newlines,
+    find_last_line_end,
     find_line_ends,
     open_text,
     read_blocks,
@@ -100,8 +101,8 @@ class _Layout:
     number: str | None
 
 
-def _checked(options: AddOptions) -> AddOptions:
-    """``options`` with the delimiter as a character. Raises UsageError if it is malformed."""
+def check_encoding(options: AddOptions) -> None:
+    """Check that ``options.encoding`` is a known encoding of text. Raises UsageError."""
     if options.encoding is not None:
         try:
             "".encode(options.encoding)  # raises for codecs that do not encode text, such as hex
@@ -113,6 +114,11 @@ def _checked(options: AddOptions) -> AddOptions:
                 hint=f"For example: {spell('encoding', 'WINDOWS-1252')}, or SHIFT_JIS, GB18030, UTF-16LE.",
                 details={"encoding": options.encoding[:200]},
             ) from None
+
+
+def _checked(options: AddOptions) -> AddOptions:
+    """``options`` with the delimiter as a character. Raises UsageError if it is malformed."""
+    check_encoding(options)
     for text in options.nulls:
         require_type("nulls", text, str)
         if not is_unicode(text):
@@ -315,7 +321,7 @@ class _CsvParser:
         # a line.
         num_lines = block.num_lines + (block.is_last and not data.endswith((b"\n", b"\r")))
         if places is None and not numbers and table.num_rows == num_lines:
-            yield from _cut(table, range(block.line, block.line + num_lines))
+            yield from cut_rows(table, range(block.line, block.line + num_lines))
             return
         if places is None:
             places = find_rows(block.data, self._layout.delimiter)
@@ -329,7 +335,9 @@ class _CsvParser:
         good = [line for row, line in enumerate(lines) if row not in faults] if faults else lines
         if table.num_rows != len(good):
             raise AssertionError(f"{self._layout.name}: pyarrow found {table.num_rows} rows instead of {len(good)}")
-        yield from _cut(table, good, [BadRow(file=self._layout.name, line=line, reason=fault) for line, fault in bad])
+        yield from cut_rows(
+            table, good, [BadRow(file=self._layout.name, line=line, reason=fault) for line, fault in bad]
+        )
 
     def _without_nuls(self, data: bytes, places: RowPlaces, faults: dict[int, str]) -> bytes:
         """Remove the rows that contain a NUL byte, and add them to ``faults``."""
@@ -360,7 +368,7 @@ class _CsvParser:
         )
 
 
-def _cut(table: Any, lines: Sequence[int], bad: Sequence[BadRow] = ()) -> Iterator[Rows]:
+def cut_rows(table: Any, lines: Sequence[int], bad: Sequence[BadRow] = ()) -> Iterator[Rows]:
     """Yield ``Rows`` of similar sizes, of at most MAX_ROWS rows and as many bad rows."""
     most = max(table.num_rows, len(bad))
     step = -(-most // -(-most // MAX_ROWS)) if most else 1
@@ -410,7 +418,7 @@ class RowPlaces:
 def find_end(data: bytes, delimiter: str) -> int:
     """Return the place after the last row that ends in ``data``, or 0. ``data`` starts at the start of a row."""
     if b'"' not in data:
-        return data.rfind(b"\n") + 1 or data.rfind(b"\r", 0, -1) + 1  # a b"\n" may follow a b"\r" at the end
+        return find_last_line_end(data)
     ends = _row_ends(data, delimiter)
     if data.endswith(b"\r") and ends.size and ends[-1] == len(data):
         ends = ends[:-1]

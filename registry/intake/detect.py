@@ -357,7 +357,7 @@ def _unknown(files: Files) -> SourceError:
     names = ", ".join(repr(name) for name in files.names[:3]) + (" ..." if files.names[3:] else "")
     hint = next(filter(None, (_how_to_read(files, name) for name in files.names)), None)
     return SourceError(
-        f"{files.location}: none of {counted(len(files.names), 'file')} is of a known kind: {names}",
+        f"{files.location}: the kind of {names} is unknown",
         hint=hint or f"Name the kind: {spell('kind=KIND')}, with one of {', '.join(KINDS)}.",
         details={"location": files.location, "files": list(files.names[:100])},
     )

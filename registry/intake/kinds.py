@@ -53,6 +53,7 @@ KINDS: Final[dict[str, Kind]] = {
     "audio": Kind(opener="media_files:open_media", extensions=AUDIO, noun="audio file"),
     "videos": Kind(opener="media_files:open_media", extensions=VIDEOS, noun="video"),
     "text": Kind(opener="media_files:open_media", extensions=(".txt", ".md"), noun="text file"),
+    "lines": Kind(opener="line_files:open_lines", extensions=_with_compressed(".txt"), noun="text file"),
     "arrays": Kind(opener="array_files:open_arrays", extensions=(".npy", ".npz"), noun="array file"),
     "webdataset": Kind(opener="webdataset:open_webdataset", noun="WebDataset tar"),
     "hugging_face": Kind(opener="hugging_face_folders:open_hugging_face"),
@@ -87,7 +88,7 @@ _TAR_MAGIC: Final = slice(257, 262)
 
 
 _KIND_OF_EXTENSION: Final = {
-    **{extension: kind for kind, those in KINDS.items() for extension in those.extensions},
+    **{extension: kind for kind, those in KINDS.items() if kind != "lines" for extension in those.extensions},
     **dict.fromkeys(ARCHIVES, ARCHIVE),
 }
 

@@ -68,6 +68,9 @@ _TARGETS: Final = frozenset(
 _MOST_SOUNDS: Final = 20
 """The number of audio files that are opened to find the sample rate and the channels."""
 
+_MOST_CORPORA: Final = 3
+"""So few text files may be corpora: one for each split, with a record in each line."""
+
 
 def open_media(files: Files, options: AddOptions) -> Source:
     """Open a folder of files of the kind ``options.kind``; see the module.
@@ -295,6 +298,8 @@ def _summary(kind: str, names: Sequence[str], label: str, metadata: Metadata | N
     result = f"{counted(len(names), KINDS[kind].noun)} ({formats}){in_folders(names)}"
     if kind == "text":
         result = f"{counted(len(names), KINDS[kind].noun)}{in_folders(names)}, each of which is a record"
+        if len(names) <= _MOST_CORPORA:
+            result += f" (each line: {spell('kind', 'lines')})"
     if unfit:
         result += f", stored as bytes: {unfit}"
     if metadata is not None:

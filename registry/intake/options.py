@@ -268,7 +268,8 @@ class AddOptions(Description):
 
     def require_csv(self, kind: str) -> None:
         """Refuse options for CSV files if the source has another kind. Raises UsageError."""
-        if kind != "csv" and (given := self._given(_CSV)):
+        others = {"csv": (), "lines": _CSV[:-1]}.get(kind, _CSV)
+        if given := self._given(others):
             raise UsageError(
                 f"only CSV files can be read with these options, and the kind of this source is {kind}: "
                 f"{', '.join(map(spell, given))}",

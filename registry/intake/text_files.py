@@ -379,6 +379,11 @@ def find_line_ends(data: bytes) -> npt.NDArray[np.int64]:
     return np.flatnonzero(_line_ends(data)).astype(np.int64, copy=False) + 1
 
 
+def find_last_line_end(data: bytes) -> int:
+    """The place after the last line end that no later byte can extend, or 0."""
+    return data.rfind(b"\n") + 1 or data.rfind(b"\r", 0, -1) + 1  # a b"\n" may follow a b"\r" at the end
+
+
 def _line_ends(data: bytes) -> npt.NDArray[np.bool_]:
     """Whether each byte is the last one of a line end."""
     array = np.frombuffer(data, np.uint8)  # bytes.count is slow for a byte that occurs often

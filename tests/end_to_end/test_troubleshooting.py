@@ -262,7 +262,7 @@ PROVOKED: dict[str, Callable[[SimpleNamespace], object]] = {
     "… cannot be made canonical by publishing it: … is protected": _publish_protected,
     "the Parquet files cannot be read as one dataset": _import_half,
     "no file or folder '…'": lambda it: it.catalog.add("dais.csv"),
-    "… none of … is of a known kind: …": _add("1 2 3", "days.dat"),
+    "… the kind of … is unknown": _add("1 2 3", "days.dat"),
     "… rows or files cannot be used": _add("day,rain\n1\n2\n"),
     "split '…': two records have the same key: … and …": _add("day,rain\n1,2\n1,3\n", key="day"),
     "…: there is no such column": _add("day\n1\n", key="date"),

@@ -310,7 +310,7 @@ def test_empty_and_unknown_sources(tmp_path: Path) -> None:
     assert error_of(links).hint == f"Copy the files that the links point to, then add the copy: cp -rL {links} COPY"
     unknown = write(tmp_path / "unknown", {"a.bin": b"\0", "b.bin": b"\0"})
     error = error_of(unknown)
-    assert str(error) == f"{unknown}: none of 2 files is of a known kind: 'a.bin', 'b.bin'"
+    assert str(error) == f"{unknown}: the kind of 'a.bin', 'b.bin' is unknown"
     assert error.hint == f"Name the kind: kind=KIND, with one of {', '.join(KINDS)}."
     sheet = write(tmp_path / "sheet", {"a.xlsx": make_zip({"xl/workbook.xml": b""})}) / "a.xlsx"
     assert error_of(sheet).hint == f"Read it with pandas: registry.add(pandas.read_excel('{sheet}'), 'NAME')"
