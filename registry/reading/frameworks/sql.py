@@ -277,4 +277,7 @@ def _as_own(error: Exception, tables: Mapping[str, _Table]) -> QueryError:
     columns = [f"{name} has the columns {', '.join(table.schema.names[:_NAMED])}" for name, table in tables.items()]
     # They mention settings, which a query cannot change
     message = str(error).partition("Possible solutions:")[0].strip()
-    return QueryError(message, hint=f"{'; '.join(columns)}." if columns else None)
+    hint = f"{'; '.join(columns)}." if columns else None
+    if isinstance(error, duckdb.ParserException) and " near " in message:
+        hint = 'Put the whole name of a table in double quotes if it has a bracket, a colon or a hyphen: "digits[train]".'
+    return QueryError(message, hint=hint)
