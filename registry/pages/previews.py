@@ -19,7 +19,7 @@ from registry.errors import NotFoundError, RegistryError
 from registry.features import Image
 from registry.images import encode_png
 from registry.pages.page import Media, Visit
-from registry.statistics import Statistics, distribution
+from registry.statistics import FeatureStatistics, Statistics, distribution
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -124,9 +124,16 @@ def _draw(dataset: Dataset) -> bytes | None:
             return _strip(dataset, name, feature)
     statistics = near_statistics(dataset)
     split = None if statistics is None else statistics.get(name)
-    columns = (distribution(values) for values in ({} if split is None else split.features).values())
-    counts = next((counts[:64] for counts in columns if len(counts) > 1), ())
+    columns = sorted(({} if split is None else split.features).values(), key=_rank)
+    counts = next((counts[:64] for counts in map(distribution, columns) if len(counts) > 1), ())
     return _bars(counts) if any(counts) else None
+
+
+def _rank(column: FeatureStatistics) -> int:
+    """Classes say most about a version, then numbers that are not keys, then lengths of texts."""
+    num_distinct = 0 if column.distinct is None else column.distinct.count
+    is_key = column.dtype.startswith(("int", "uint")) and num_distinct >= column.count > 1
+    return 0 if column.classes is not None else 1 if column.kind == "number" and not is_key else 2
 
 
 def _strip(dataset: Dataset, split: str, feature: str) -> bytes | None:

@@ -36,6 +36,7 @@ from registry.errors import (
 )
 from registry.escaping import size, without_steering
 from registry.pages.page import Links, Page, Visit
+from registry.splits import counted
 
 if TYPE_CHECKING:
     import jinja2
@@ -189,7 +190,7 @@ def _environment() -> jinja2.Environment:
         cache_size=-1,  # all of them, without the lock of a cache that forgets
     )
     environment.filters |= {"markdown": markdown, "size": size, "day": _day, "clean": without_steering, "data": _data}
-    environment.filters |= {"polyline": polyline, "bar_path": bar_path, "by": _by}
+    environment.filters |= {"polyline": polyline, "bar_path": bar_path, "by": _by, "counted": counted}
     environment.filters["number"] = lambda value: f"{value:,}"
     return environment
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +209,26 @@ def preview_of(catalog: Catalog) -> Media:
     return media
 
 
+def assert_shows(media: Media, counts: Sequence[int]) -> None:
+    """Require that a preview has bars of these counts."""
+    bars = decode_picture(read_picture(media.content), channels=None, wide=False)
+    heights = (bars[..., 3] > 0).sum(0)
+    assert heights[:: bars.shape[1] // len(counts)].tolist() == [
+        max(bool(count), 56 * count // max(counts)) for count in counts
+    ]
+
+
+@pytest.mark.parametrize(("features", "column"), [({}, "n"), ({"kind": "ClassLabel"}, "kind")])
+def test_a_preview_shows_classes_or_numbers_rather_than_keys(
+    tmp_path: Path, features: dict[str, str], column: str
+) -> None:
+    rows = [{"id": n, "kind": "abc"[n % 3 * n % 3] * (n + 1), "n": n % 4 // 3} for n in range(9)]
+    rows = [{**row, "kind": str(row["kind"])[0]} for row in rows] if features else rows
+    with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
+        catalog.add(rows, "rows", features=features)
+        assert_shows(preview_of(catalog), distribution(catalog.dataset("rows").statistics["train"][column]))
+
+
 def test_a_preview_appears_when_statistics_are_attached(tmp_path: Path) -> None:
     with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data", create=True) as catalog:
         with pytest.MonkeyPatch.context() as patch:
@@ -221,12 +241,7 @@ def test_a_preview_appears_when_statistics_are_attached(tmp_path: Path) -> None:
         catalog.dataset("animals").compute_statistics()
         media = preview_of(catalog)
         assert media.is_final
-        bars = decode_picture(read_picture(media.content), channels=None, wide=False)
-        counts = distribution(catalog.dataset("animals").statistics["train"].features["age"])
-        heights = (bars[..., 3] > 0).sum(0)
-        assert heights[:: bars.shape[1] // len(counts)].tolist() == [
-            max(bool(count), 56 * count // max(counts)) for count in counts
-        ]
+        assert_shows(media, distribution(catalog.dataset("animals").statistics["train"]["age"]))
         catalog.lifecycle.drop("animals:1.0.0", reason="gone")
         assert page_of(catalog)[0].values["datasets"] == []
 

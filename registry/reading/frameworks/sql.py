@@ -279,5 +279,7 @@ def _as_own(error: Exception, tables: Mapping[str, _Table]) -> QueryError:
     message = str(error).partition("Possible solutions:")[0].strip()
     hint = f"{'; '.join(columns)}." if columns else None
     if isinstance(error, duckdb.ParserException) and " near " in message:
-        hint = 'Put the whole name of a table in double quotes if it has a bracket, a colon or a hyphen: "digits[train]".'
+        hint = (
+            'Put the whole name of a table in double quotes if it has a bracket, a colon or a hyphen: "digits[train]".'
+        )
     return QueryError(message, hint=hint)
