@@ -8,22 +8,25 @@ to the record set of splits. URLs, absolute paths and ``..`` are refused: nothin
 
 from __future__ import annotations
 
+import fnmatch
+import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, NoReturn
+from urllib.parse import unquote
 
 from registry.errors import SourceError, spell, suggest
 from registry.features import ClassLabel, Feature, Image, Text
+from registry.intake.archives import extract, is_archive
 from registry.intake.croissant_document import (
-    CHECK,
     MARK,
-    OTHER,
     Document,
     RecordField,
     RecordSet,
-    Resources,
+    Resource,
+    are_splits,
     parse_document,
 )
 from registry.intake.feature_text import parse_feature
@@ -57,6 +60,10 @@ _ENCODINGS: Final = {
 _NUMBERS: Final = {"Integer": "int64", "Float": "float64", "Boolean": "bool", "Number": "float64"}
 _PRECISE: Final = re.compile(r"(?:Int|UInt|Float)(?:8|16|32|64)")
 _PATHS: Final = ("filename", "fullpath")
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_OTHER: Final = "Add the files themselves instead, without the document."
+_CHECK: Final = "Check the document: mlcroissant validate --jsonld FILE"
+_BESIDE: Final = f"A document names files relative to its own folder: put it next to them. {_CHECK}"
 
 
 def find_document(files: Files) -> str | None:
@@ -95,26 +102,37 @@ def open_croissant(files: Files, options: AddOptions) -> Source:
     document = parse_document(data, name)
     is_alone = len(files.names) == 1  # the caller passed the document, whose files are next to it
     folder = list_folder(root_of(files.store), files.location) if is_alone else files
-    return _Opener(document, name, folder).open(options)
+    return _Opener(document, folder).open(options)
 
 
 class _Opener:
-    """Opens one record set: its columns, the field of its splits if there is one, and the files that have them."""
+    """Opens one record set: its columns, the field of its splits if there is one, and the files that have them.
+
+    Args:
+        document: the document.
+        folder: the files next to it, and the document itself.
+    """
 
     _columns: Sequence[RecordField]
     _split: RecordField | None
+    _split_reason: str
     _read: Files
+    _encoding: str
 
-    def __init__(self, document: Document, name: str, folder: Files) -> None:
+    def __init__(self, document: Document, folder: Files) -> None:
         self._document = document
-        self._name = name
         self._folder = folder
-        self._files = Resources(document, name, folder)
+        self._used: set[str] = {document.name}
+
+    def _fail(self, problem: str, hint: str | None) -> NoReturn:
+        """Raise a SourceError that names the document."""
+        name = self._document.name
+        raise SourceError(f"{name}: {problem}", hint=hint, details={"file": name})
 
     def open(self, options: AddOptions) -> Source:
         record_set = self._choose(options.records)
         if options.splits:
-            self._files.fail("the document names the splits itself", f"Leave out {spell('splits')}.")
+            self._fail("the document names the splits itself", f"Leave out {spell('splits')}.")
         if record_set.data is not None:
             source = self._open_inline(record_set)
         else:
@@ -122,9 +140,9 @@ class _Opener:
             is_tables = not any(field.file_property == "content" for field in self._columns)
             source = self._open_tables() if is_tables else self._open_contents()
         # A document that the caller names by its path may be a hidden file, which the listing of the folder skips.
-        size = self._folder.store.size(self._name)
-        document = account_for([(self._name, size)], "metadata", reason="the Croissant document")
-        others = [name for name in self._folder.names if name not in self._files.used]
+        name = self._document.name
+        document = account_for([(name, self._folder.store.size(name))], "metadata", reason="the Croissant document")
+        others = [file for file in self._folder.names if file not in self._used]
         skipped = self._folder.uses(others, "skipped", reason=f"not in the record set {record_set.name!r}")
         return replace(
             source,
@@ -136,50 +154,109 @@ class _Opener:
 
     def _choose(self, name: str | None) -> RecordSet:
         """Return the record set ``name``, or the only record set."""
-        sets = [
-            record_set
-            for record_set in self._document.record_sets
-            if not record_set.is_enumeration and record_set.fields
-        ]
+        sets = [each for each in self._document.record_sets if not each.is_enumeration and each.fields]
         stored = [record_set for record_set in sets if record_set.data is None]
         sets = stored or sets  # small tables in the document describe the others
         if not sets:
-            self._files.fail("the document has no record set with fields", OTHER)
+            self._fail("the document has no record set with fields", _OTHER)
         names = [record_set.name for record_set in sets]
         if name is None:
             if len(sets) == 1:
                 return sets[0]
             listing = ", ".join(names[:_MOST_SHOWN])
-            self._files.fail(
-                f"the document has {len(sets)} record sets: {listing}",
-                f"Choose one: {spell('records', names[0])}",
+            self._fail(
+                f"the document has {len(sets)} record sets: {listing}", f"Choose one: {spell('records', names[0])}"
             )
         chosen = [record_set for record_set in sets if name in (record_set.name, record_set.id)]
         if not chosen:
-            self._files.fail(
-                f"the document has no record set {name!r}", suggest(name, names, have="The record sets are:")
-            )
+            self._fail(f"the document has no record set {name!r}", suggest(name, names, have="The record sets are:"))
         return chosen[0]
 
     def _plan(self, record_set: RecordSet) -> None:
         """Find out what is read for a record set."""
         self._split = next((field for field in record_set.fields if self._is_split(field)), None)
+        self._split_reason = (
+            f"the field {self._split.name!r}" if self._split else "the record set has no field of splits"
+        )
         self._columns = [field for field in record_set.fields if field is not self._split]
-        leaves = [leaf for field in record_set.fields for leaf in (field.fields or (field,))]
+        leaves = [leaf for field in record_set.fields for leaf in field.leaves]
         for leaf in leaves:
             if leaf.unsupported:
-                self._files.fail(f"field {leaf.id!r}: {leaf.unsupported} is not supported", OTHER)
+                self._fail(f"field {leaf.id!r}: {leaf.unsupported} is not supported", _OTHER)
         resources = list(dict.fromkeys(leaf.resource for leaf in leaves))
         if len(resources) != 1:
             listing = ", ".join(map(repr, resources))
-            self._files.fail(f"the record set {record_set.name!r} combines {listing}, which is not supported", OTHER)
-        self._read = self._files.resolve(resources[0])
+            self._fail(f"the record set {record_set.name!r} combines {listing}, which is not supported", _OTHER)
+        self._read = self._resolve(resources[0], ())
+        self._encoding = self._document.files[resources[0]].encoding
+
+    def _resolve(self, resource: str, outer: tuple[str, ...]) -> Files:
+        """Return the files of a FileObject or FileSet, in the file sets ``outer``; archives are extracted."""
+        if resource in outer:
+            self._fail(f"the file set {resource!r} contains itself", _CHECK)
+        found = self._document.files.get(resource)
+        if found is None:
+            self._fail(f"'distribution' does not list the file {resource!r}, which is read", _CHECK)
+        if not found.is_set:
+            files = self._file(found)
+            return files if not is_archive(files.names[0]) else extract(files, files.names)
+        listed = [self._document.files[name] for name in found.contained_in if name in self._document.files]
+        # Documents of Hugging Face name a Git repository. The folder of the document is its clone.
+        containers = [container for container in listed if not container.encoding.startswith("git")]
+        inside = (*outer, resource)
+        if all(container.is_set for container in containers):
+            # A name inside of an archive is not the file of that name in the folder.
+            chosen = {name for container in containers for name in self._resolve(container.id, inside).names}
+            others = [name for name in self._folder.names if name != self._document.name]
+            base = self._folder.only([name for name in others if name in chosen] if containers else others)
+        elif len(containers) > 1:
+            self._fail(f"the file set {found.id!r} is in several archives, which is not supported", _OTHER)
+        else:
+            base = self._resolve(containers[0].id, inside)
+        names = _matches(base.names, found.includes or ("*",))
+        names = [name for name in names if name not in set(_matches(names, found.excludes))]
+        if not names:
+            globs = ", ".join(found.includes) or "*"
+            self._fail(f"no file matches {globs}, the file set {found.id!r}", _BESIDE)
+        if base.store is self._folder.store:
+            resources = self._document.files.values()
+            self._take(names, {unquote(file.url): file.sha256 for file in resources if not file.is_set})
+        return base.only(names)
+
+    def _file(self, file: Resource) -> Files:
+        url = unquote(file.url)
+        if file.contained_in:
+            self._fail(f"the file {file.id!r} is in an archive, which is supported for file sets only", _OTHER)
+        if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", url) or url.startswith(("/", "~")) or ".." in url.split("/"):
+            self._fail(
+                f"the file {file.id!r} is not next to the document: {url[:200]!r}",
+                "Download it into the folder of the document, and write its relative path into contentUrl.",
+            )
+        name = url.removeprefix("./")
+        if name not in set(self._folder.names):
+            self._fail(f"the file {name!r} is missing", "Download it into the folder of the document.")
+        self._take([name], {name: file.sha256})
+        return self._folder.only([name])
+
+    def _take(self, names: Sequence[str], digests: Mapping[str, str]) -> None:
+        """Use files of the folder, and check those whose digests the document states."""
+        self._used.update(names)
+        for name in names:
+            expected = digests.get(name, "")
+            if not _SHA256.fullmatch(expected):  # often a placeholder, such as the URL of a GitHub issue
+                continue
+            with (root_of(self._folder.store) / name).open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            if digest != expected:
+                raise SourceError(
+                    f"{name}: sha256 mismatch: expected {expected}, as in {self._document.name}, found {digest}",
+                    hint="Download the file again, or correct the document.",
+                    details={"file": name, "expected": expected, "found": digest},
+                )
 
     def _is_split(self, field: RecordField) -> bool:
-        if {"Split", "wd:Q3985153", "Q3985153"} & set(field.types):
-            return True
         target = self._target(field)
-        return target is not None and target.is_split_set
+        return are_splits(field.types) or (target is not None and target.is_split_set)
 
     def _target(self, field: RecordField) -> RecordSet | None:
         """The record set in the document that a field refers to."""
@@ -202,14 +279,11 @@ class _Opener:
             split: open_kind(kind, self._read.only(names), AddOptions(splits={split: "*"}, has_csv_options=False))
             for split, names in splits.items()
         }
-        reason = f"the field {self._split.name!r}" if self._split else "the record set has no field of splits"
-        source = combine_splits(sources, split_reason=reason)
+        source = combine_splits(sources, split_reason=self._split_reason)
         first = source.first_rows()
         known = [] if first is None else first.table.column_names
         if missing := [name for name in columns.values() if name not in known]:
-            self._files.fail(
-                f"the files have no column {missing[0]!r}", suggest(missing[0], known, have="The columns are:")
-            )
+            self._fail(f"the files have no column {missing[0]!r}", suggest(missing[0], known, have="The columns are:"))
         own = {column: source.hints[column] for column in columns.values() if column in source.hints}
         is_untyped = source.is_text or kind == "json"
         hints = self._hints(self._columns, is_untyped=is_untyped) | {
@@ -223,24 +297,21 @@ class _Opener:
 
     def _column_of(self, field: RecordField) -> str:
         """Return the column of the file with the values of a field; for a struct, the column of its fields."""
-        leaves = field.fields or (field,)
-        found = {leaf.column.partition("/")[0] if field.fields else leaf.column for leaf in leaves}
+        found = {leaf.column.partition("/")[0] if field.fields else leaf.column for leaf in field.leaves}
         column = found.pop() if len(found) == 1 else ""
-        if not column or any(leaf.regexes or leaf.file_property for leaf in leaves):
-            self._files.fail(f"field {field.id!r}: only whole columns of tables are supported", OTHER)
+        if not column or any(leaf.regexes or leaf.file_property for leaf in field.leaves):
+            self._fail(f"field {field.id!r}: only whole columns of tables are supported", _OTHER)
         return column
 
     def _kind_of(self) -> str:
         """Return the kind of a table by its encoding or extension."""
-        ids = {leaf.resource for field in self._columns for leaf in (field.fields or (field,))}
-        resource = self._document.files[ids.pop()]
-        if resource.encoding in _ENCODINGS:
-            return _ENCODINGS[resource.encoding]
+        if self._encoding in _ENCODINGS:
+            return _ENCODINGS[self._encoding]
         name = self._read.names[0]
         kind = kind_of(name)
         if kind not in ("csv", "json", "parquet", "arrow"):
-            hint = "For a folder of TFDS, use: registry import tfds DIR" if "tfrecord" in name.lower() else OTHER
-            self._files.fail(f"records cannot be read from {name} ({resource.encoding})", hint)
+            hint = "For a folder of TFDS, use: registry import tfds DIR" if "tfrecord" in name.lower() else _OTHER
+            self._fail(f"records cannot be read from {name} ({self._encoding})", hint)
         return kind
 
     def _listed_splits(self, field: RecordField) -> frozenset[str]:
@@ -264,15 +335,15 @@ class _Opener:
     def _value_of(self, field: RecordField, name: str) -> str:
         """Return the name or path of a file, cut by regular expressions."""
         if field.file_property not in _PATHS:
-            self._files.fail(f"field {field.id!r}: the file property {field.file_property!r} is not supported", OTHER)
+            self._fail(f"field {field.id!r}: the file property {field.file_property!r} is not supported", _OTHER)
         value = name if field.file_property == "fullpath" else name.rpartition("/")[2]
         for regex in field.regexes:
             try:
                 match = re.search(regex, value)
             except re.error as error:
-                self._files.fail(f"field {field.id!r}: invalid regular expression {regex!r}: {error}", CHECK)
+                self._fail(f"field {field.id!r}: invalid regular expression {regex!r}: {error}", _CHECK)
             if match is None:
-                self._files.fail(f"field {field.id!r}: {regex!r} does not match the file {name!r}", CHECK)
+                self._fail(f"field {field.id!r}: {regex!r} does not match the file {name!r}", _CHECK)
             value = next((group for group in match.groups() if group is not None), match[0])
         return value
 
@@ -280,7 +351,7 @@ class _Opener:
         """Open each file as a record of its content and of values from its name."""
         contents = [field for field in self._columns if field.file_property == "content"]
         if len(contents) != 1 or contents[0].regexes:
-            self._files.fail("a record set needs exactly one field with the content of the file", OTHER)
+            self._fail("a record set needs exactly one field with the content of the file", _OTHER)
         content = contents[0]
         others = [field for field in self._columns if field is not content]
         splits = {"train": list(self._read.names)} if self._split is None else self._splits_by_name(self._split)
@@ -310,13 +381,13 @@ class _Opener:
             parts=open_parts(splits, make),
             hints=hints,
             files=[use for split, names in splits.items() for use in self._read.uses(names, "records", split=split)],
-            split_reason=f"the field {self._split.name!r}" if self._split else "the record set has no field of splits",
+            split_reason=self._split_reason,
         )
 
     def _open_inline(self, record_set: RecordSet) -> Source:
         """Open the records in the document itself."""
         table = import_pyarrow().table({field.name: record_set.values(field.id) for field in record_set.fields})
-        part = SourcePart(split="train", name=self._name, read=partial(cut_table, table, 0))
+        part = SourcePart(split="train", name=self._document.name, read=partial(cut_table, table, 0))
         return Source(
             kind=KIND,
             summary=f"{table.num_rows:,} records in the document",
@@ -342,6 +413,11 @@ class _Opener:
             if kind in _NUMBERS:
                 return parse_feature(_NUMBERS[kind]).feature
         return Text() if "Text" in field.types else None
+
+
+def _matches(names: Iterable[str], globs: Sequence[str]) -> list[str]:
+    patterns = [re.compile(fnmatch.translate(glob)) for glob in globs]
+    return [name for name in names if any(pattern.fullmatch(name) for pattern in patterns)]
 
 
 def _class_names(target: RecordSet, field_id: str) -> list[str]:
