@@ -310,7 +310,7 @@ class _ObjectReader:
         """Read the first rows, which determine the columns."""
         self.texts = texts
         stream = self._numbered(self.rows)
-        first = self._first_rows(stream)
+        first = _take(stream, FIRST_ROWS)
         require_rows(self.name, first)
         self.form, self.as_dict = _form_of(first[0], self.name)
         columns = check_columns(list(self.as_dict(first[0])))
@@ -360,28 +360,15 @@ class _ObjectReader:
             )
         self.count = count
 
-    def _first_rows(self, stream: Iterator[Any]) -> list[Any]:
-        """Read the first block, which ends at a number of rows or of bytes."""
-        result: list[Any] = []
-        size = 0
-        for row in stream:
-            result.append(row)
-            size += estimate_bytes(row)
-            if len(result) == FIRST_ROWS or size > MAX_BYTES:
-                break
-        return result
-
     def _blocks(self, stream: Iterator[Any], converter: ValueConverter) -> Iterator[Rows]:
-        block = self._first_rows(stream)
-        start, step = 1, max(1, len(block))
-        while block:
+        start, step = 1, FIRST_ROWS
+        while block := _take(stream, step):
             num_bytes = 0
             for rows in self._convert(block, start, converter):
                 num_bytes += rows.table.nbytes
                 yield rows
-            step = next_step(step, num_bytes // len(block))
+            step = next_step(len(block), num_bytes // len(block))
             start += len(block)
-            block = _take(stream, step)
 
     def _read(self) -> Iterator[Rows]:
         return self._blocks(self._numbered(self.rows), ValueConverter(self.texts))
@@ -428,11 +415,12 @@ class _ObjectReader:
 
 
 def _take(stream: Iterator[Any], step: int) -> list[Any]:
-    """Take the next ``step`` rows, or fewer if a sample shows that they are much larger than the previous rows."""
+    """Take the next ``step`` rows, or fewer if a sample shows that they are large."""
     result: list[Any] = []
     size = 0
-    while len(result) < step and size < 2 * MAX_BYTES:
-        some = list(itertools.islice(stream, min(_SAMPLED, step - len(result))))
+    while size < MAX_BYTES:
+        count = min(len(result) + 1, _SAMPLED, step - len(result))
+        some = list(itertools.islice(stream, count))
         if not some:
             break
         result += some
