@@ -26,7 +26,7 @@ from registry.features import Feature, Tensor, Text
 from registry.intake.archives import archive_errors, require_ratio
 from registry.intake.file_parts import account_for_source, refuse_folder_columns
 from registry.intake.options import AddOptions
-from registry.intake.python_values import array_column
+from registry.intake.python_values import array_column, is_storable
 from registry.intake.source import MAX_BYTES, MAX_ROWS, Files, Rows, Source, SourcePart, root_of
 from registry.intake.split_names import NamedSplits, find_splits, without_split
 from registry.shards.arrow_values import import_pyarrow
@@ -38,7 +38,6 @@ from registry.storage.temporary import TemporaryStore, check_free_space
 _HEADER_FAULTS: Final = (ValueError, SyntaxError, TypeError, RecursionError, tokenize.TokenError)  # it is a Python dict
 _UNNAMED: Final = "array"
 _PIECE_BYTES: Final = 2**20
-_KINDS: Final = "biufSUmM"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,8 +187,7 @@ def _read_header(store: Store, place: str, name: str, member: str | None) -> Sto
             f"{text} is a single value: expected an array whose first axis is the record",
             f"Save it as an array with one record: numpy.save({name!r}, array[None])",
         )
-    is_wide = dtype.kind == "f" and dtype.itemsize > 8  # the size of a long double depends on the machine
-    if dtype.kind not in _KINDS or is_wide or not dtype.itemsize or 0 in shape[1:]:
+    if not is_storable(dtype) or not dtype.itemsize or 0 in shape[1:]:
         raise _fault(
             name,
             f"{text}: the dtype {dtype} with the shape {shape} is not supported",

@@ -41,7 +41,7 @@ from registry.intake.object_tables import (
 )
 from registry.intake.options import AddOptions
 from registry.intake.source import MAX_BYTES, MAX_ROWS, Files, Rows, Source
-from registry.intake.value_types import is_list
+from registry.intake.value_types import Converted, as_mask, in_halves, is_list, make_lists
 from registry.interop.dataset_card import HUGGING_FACE, KEPT
 from registry.model import DatasetMetadata
 from registry.model.split import check_split_name
@@ -268,7 +268,7 @@ def _check_values(table: Any, name: str, start: int) -> None:
             try:
                 table.column(column).validate(full=True)
             except arrow.ArrowInvalid as error:
-                row = _first_bad(table.column(column))
+                row = min(in_halves(table.column(column), _validate, _refuse)[1], default=table.num_rows - 1)
                 told = re.sub(r"^(In chunk [0-9]+: |Invalid: )*", "", str(error)).partition("\n")[0]
                 reason = "the text is not UTF-8" if "UTF8" in told else f"the file is damaged: {told}"
                 raise SourceError(
@@ -279,18 +279,13 @@ def _check_values(table: Any, name: str, start: int) -> None:
         raise
 
 
-def _first_bad(column: Any) -> int:
-    """Find the first invalid row of a column by bisection."""
-    start, stop = 0, len(column)
-    while stop - start > 1:
-        middle = (start + stop) // 2
-        try:
-            column.slice(start, middle - start).validate(full=True)
-        except arrow.ArrowInvalid:
-            stop = middle
-        else:
-            start = middle
-    return start
+def _validate(column: Any) -> Converted:
+    column.validate(full=True)
+    return arrow.nulls(0), {}
+
+
+def _refuse(_: Any) -> Converted:
+    return arrow.nulls(0), {0: ""}
 
 
 def _check_same_schema(first: tuple[str, Any], other: tuple[str, Any]) -> None:
@@ -535,10 +530,7 @@ def _plain_nested(array: Any, described: Any, name: str, read_path: PathReader) 
         if not _has(_item(described), _MEDIA):
             return array
         values = _plain_nested(array.flatten(), _item(described), name, read_path)
-        mask = array.is_null() if array.null_count else None
-        lengths = compute.list_value_length(array).fill_null(0).to_numpy()
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        return arrow.ListArray.from_arrays(arrow.array(offsets), values, mask=mask)
+        return make_lists(compute.list_value_length(array).fill_null(0), values, as_mask(array.is_null()))
     return array
 
 

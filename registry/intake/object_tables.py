@@ -306,10 +306,7 @@ def _column_of(name: str, values: Any) -> Column:
     if is_a(values, "polars", "Series"):
         return _polars_column(name, values)
     if isinstance(values, (arrow.Array, arrow.ChunkedArray)):
-        chunked = values if isinstance(values, arrow.ChunkedArray) else arrow.chunked_array([values])
-        with column_errors(name, chunked.type):
-            plain = plain_column(chunked)
-        return lambda start, stop, _: plain.slice(start, stop - start)
+        return _arrow_column(name, values.type, lambda start, stop: values.slice(start, stop - start))
     if not hasattr(values, "dtype") or str(values.dtype) == "object":
         return lambda start, stop, converter: converter.convert(list(values[start:stop]), range(start, stop), name)
 
@@ -318,7 +315,7 @@ def _column_of(name: str, values: Any) -> Column:
             f"column {name!r}: an array of shape {tuple(values.shape)} has no values", hint="Leave the column out."
         )
 
-    def array(start: int, stop: int, _: ValueConverter) -> Any:
+    def take(start: int, stop: int) -> Any:
         block = values[start:stop]
         if hasattr(block, "detach"):
             block = block.detach().cpu()
@@ -332,10 +329,9 @@ def _column_of(name: str, values: Any) -> Column:
                     details={"column": name},
                 )
             mask = None
-        with column_errors(name, values.dtype, *_FAULTS):
-            return array_column(np.asarray(block), mask=mask)
+        return array_column(np.asarray(block), mask=mask)
 
-    return array
+    return _arrow_column(name, values.dtype, take)
 
 
 def open_arrow(given: Any) -> Source | None:

@@ -16,7 +16,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,46 +25,34 @@ from registry.features import Feature, Image
 from registry.features import Sequence as SequenceFeature
 from registry.intake.media_bytes import IMAGE_FAULTS, image_feature, image_file
 from registry.intake.source import NAN_WORDS, BadRow, Rows, is_unicode
+from registry.intake.value_types import make_lists
 from registry.shards.arrow_values import import_pyarrow
 
 arrow: Any = import_pyarrow("adding data")
 _FAULTS: Final = (arrow.ArrowException, OverflowError, TypeError, UnicodeError, ValueError)
 """The exceptions with which Arrow refuses a value."""
 
-EXACT: Final[dict[type, str]] = {
+_PLAIN: Final[dict[type, str]] = {
     bool: "bool",
-    int: "int",
-    float: "float",
-    str: "str",
-    bytes: "bytes",
-    bytearray: "bytes",
-    memoryview: "bytes",
-    dt.datetime: "datetime",
-    dt.date: "date",
-    dt.time: "time",
-    dt.timedelta: "timedelta",
-    decimal.Decimal: "Decimal",
-    list: "list",
-    tuple: "list",
-    dict: "dict",
+    int: "int64",
+    float: "float64",
+    str: "string",
+    bytes: "binary",
+    bytearray: "binary",
+    memoryview: "binary",
+    dt.date: "date32",
+    dt.time: "time64[us]",
+    dt.timedelta: "duration[us]",
 }
+"""The kinds of values that have one Arrow type, which is the kind."""
+
+_OTHERS: Final = {dt.datetime: "datetime", decimal.Decimal: "Decimal", list: "list", tuple: "list", dict: "dict"}
+EXACT: Final[dict[type, str]] = _PLAIN | _OTHERS
 """The kinds of the types of Python itself."""
 
-_NUMPY: Final = {"b": "bool", "i": "int", "u": "int", "f": "float", "U": "str", "S": "bytes", "M": "datetime64"}
-NUMPY_KINDS: Final = _NUMPY | {"m": "timedelta64"}
+_NUMPY: Final = {"b": bool, "i": int, "u": int, "f": float, "U": str, "S": bytes}
+NUMPY_KINDS: Final = {code: EXACT[kind] for code, kind in _NUMPY.items()} | {"M": "datetime64", "m": "timedelta64"}
 """The kinds of scalars of NumPy, by the kind of their dtype."""
-
-_ARROW_TYPES: Final = {
-    "bool": "bool",
-    "int": "int64",
-    "float": "float64",
-    "str": "string",
-    "bytes": "binary",
-    "date": "date32",
-    "time": "time64[us]",
-    "timedelta": "duration[us]",
-}
-"""The Arrow types of kinds; those of other kinds depend on the values."""
 
 _MISSING: Final = frozenset({"NoneType", "NAType", "NaTType", "MaskedConstant"})
 """None, and the missing values of pandas and NumPy, which have types of their own."""
@@ -165,7 +153,7 @@ MAX_SHOWN: Final = 40
 """The maximum number of characters of a value in a message."""
 
 _Numbers: TypeAlias = "Sequence[int] | npt.NDArray[Any]"
-_NUMBERS: Final = frozenset({"int", "float"})
+_NUMBERS: Final = frozenset({EXACT[int], EXACT[float]})
 _LAST: Final = 0x10FFFF
 """The last character of Unicode."""
 _UNIT: Final = {"Y": "D", "M": "D", "W": "D", "D": "D", "h": "s", "m": "s", "s": "s", "ms": "ms", "us": "us"}
@@ -321,7 +309,7 @@ class ValueConverter:
         if path in self._texts:
             values = list(map(_json_text, values))
         kinds = {kind_of(value) for value in set(map(type, values))} - {None}
-        if "[]" in path and kinds == {"str", "float"}:  # exports write 2.0, not 2
+        if "[]" in path and kinds == {EXACT[str], EXACT[float]}:  # exports write 2.0, not 2
             values = _read_special(values, rows)
             kinds = {kind_of(value) for value in set(map(type, values))} - {None}
         if not kinds:
@@ -349,26 +337,27 @@ class ValueConverter:
             _refuse(values, rows, column, lambda value: reason if isinstance(value, (Mapping, list, tuple)) else None)
         if len(kinds) > 1 and kinds != _NUMBERS:
             raise MixedValuesError(path)
-        return "float" if "float" in kinds else str(*kinds)
+        return EXACT[float] if EXACT[float] in kinds else str(*kinds)
 
     def _convert_plain(self, values: Sequence[Any], rows: _Numbers, path: str, kind: str) -> Any:
         """Convert numbers, text, bytes and times."""
-        types = set(map(type, values))
         if kind in ("datetime64", "timedelta64"):
-            try:
-                return arrow.array(_times(values))
-            except _FAULTS:
-                return self._find_bad(values, rows, path, None)
-        if len(types) == 1 and issubclass(dtype := types.copy().pop(), np.generic) and kind in ("bool", "int", "float"):
-            return arrow.array(np.array(values, dtype))  # converts all in one call, and keeps the dtype
-        if kind == "float" and int in types:  # as float64, if that changes no integer
+            return self._array(values, rows, path, lambda some: arrow.array(_times(some)))
+        # Arrow chooses the type of other kinds, for example the digits of a Decimal.
+        wanted = arrow.type_for_alias(kind) if kind in _PLAIN.values() else None
+        types = set(map(type, values))
+        scalars = types - {type(None)}
+        if len(scalars) == 1 and issubclass(scalar := scalars.pop(), np.generic) and kind in (*_NUMBERS, EXACT[bool]):
+            if type(None) not in types:
+                return arrow.array(np.array(values, scalar))  # converts all in one call, and keeps the dtype
+            wanted = arrow.from_numpy_dtype(np.dtype(scalar))
+        if kind == EXACT[float] and int in types:  # as float64, if that changes no integer
             _refuse(values, rows, path, _too_large)
             if any(isinstance(value, int) and float(value) != value for value in values):
                 raise MixedValuesError(path)
-            values, types = [None if value is None else float(value) for value in values], {float}
-        wanted = self._type_of(types - {type(None)}, kind)
-        if kind != "int":
-            return self._array(values, rows, path, wanted)
+            values = [None if value is None else float(value) for value in values]
+        if kind != EXACT[int]:
+            return self._array(values, rows, path, lambda some: arrow.array(some, wanted))
         try:
             return arrow.array(values, wanted)
         except _FAULTS:
@@ -377,25 +366,14 @@ class ValueConverter:
                 raise MixedValuesError(path) from None
             return arrow.array(values, arrow.uint64())
 
-    def _type_of(self, types: set[type], kind: str) -> Any:
-        """Return the Arrow type for values of a kind. None lets Arrow choose, for example the digits of a Decimal."""
-        if kind in ("int", "float") and len(types) == 1 and issubclass(scalar := types.copy().pop(), np.generic):
-            return arrow.from_numpy_dtype(np.dtype(scalar))
-        return arrow.type_for_alias(_ARROW_TYPES[kind]) if kind in _ARROW_TYPES else None
-
-    def _array(self, values: Sequence[Any], rows: _Numbers, path: str, wanted: Any) -> Any:
-        """Convert values to the type ``wanted``. Raises BadValuesError for those that cannot be converted."""
-        try:
-            return arrow.array(values, wanted)
-        except _FAULTS:
-            return self._find_bad(values, rows, path, wanted)
-
-    def _find_bad(self, values: Sequence[Any], rows: _Numbers, path: str, wanted: Any) -> NoReturn:
-        """Raise BadValuesError for the values that cannot be converted."""
+    def _array(self, values: Sequence[Any], rows: _Numbers, path: str, make: Callable[[Sequence[Any]], Any]) -> Any:
+        """Convert values by ``make``. Raises BadValuesError for those that cannot be converted."""
+        with suppress(*_FAULTS):
+            return make(values)
 
         def problem(value: Any) -> str | None:
             try:
-                arrow.array(_times([value]) if isinstance(value, (np.datetime64, np.timedelta64)) else [value], wanted)
+                make([value])
             except _FAULTS as error:
                 is_half = isinstance(error, UnicodeEncodeError)
                 reason = "it has half a surrogate pair, which is not a character" if is_half else _first_line(error)
@@ -412,7 +390,7 @@ class ValueConverter:
             raise MixedValuesError(path)
         zone = None if present[0].tzinfo is None else self._zones.setdefault(path, _zone_of(present[0]))
         unit = "ns" if any(hasattr(value, "nanosecond") for value in values) else "us"
-        return self._array(values, rows, path, arrow.timestamp(unit, tz=zone))
+        return self._array(values, rows, path, lambda some: arrow.array(some, arrow.timestamp(unit, tz=zone)))
 
     def _convert_images(self, values: Sequence[Any], rows: _Numbers, path: str) -> Any:
         """Convert Pillow images to the bytes of PNG or JPEG files."""
@@ -453,7 +431,7 @@ class ValueConverter:
         lengths = [0 if value is None else len(value) for value in values]
         items = list(itertools.chain.from_iterable(value for value in values if value is not None))
         inner = self.convert(items, np.repeat(np.asarray(rows), lengths), f"{path}[]", depth + 1)
-        return self._lists(lengths, inner, [value is None for value in values])
+        return make_lists(lengths, inner, np.array([value is None for value in values], np.bool_))
 
     def _convert_arrays(self, values: Sequence[Any], rows: _Numbers, path: str, depth: int) -> Any:
         """Convert NumPy arrays to fixed-size lists if all have the same shape, otherwise to lists."""
@@ -491,15 +469,9 @@ class ValueConverter:
                     if value is not None
                 ]
             )
-            flat = self._lists(sizes, flat)
-        return self._lists(
-            [0 if value is None else len(value) for value in values], flat, [value is None for value in values]
-        )
-
-    def _lists(self, sizes: Any, values: Any, is_null: Sequence[bool] = ()) -> Any:
-        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
-        mask = arrow.array(np.array(is_null)) if any(is_null) else None
-        return arrow.ListArray.from_arrays(arrow.array(offsets), values, mask=mask)
+            flat = make_lists(sizes, flat)
+        is_null = np.array([value is None for value in values])
+        return make_lists([0 if value is None else len(value) for value in values], flat, is_null)
 
 
 def _read_special(values: Sequence[Any], rows: _Numbers) -> Sequence[Any]:

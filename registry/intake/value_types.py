@@ -520,6 +520,13 @@ def in_halves(array: Any, convert: Callable[[Any], Converted], refuse: Callable[
     return arrow.concat_arrays([first, second]), faults | {middle + index: fault for index, fault in more.items()}
 
 
+def make_lists(lengths: Any, values: Any, is_null: npt.NDArray[np.bool_] | None = None) -> Any:
+    """Make an Arrow array of lists from their lengths, and from the values of all lists, one list after the other."""
+    offsets = np.concatenate([np.zeros(1, np.int32), np.cumsum(lengths, dtype=np.int32)])
+    mask = arrow.array(is_null) if is_null is not None and is_null.any() else None
+    return arrow.ListArray.from_arrays(arrow.array(offsets), values, mask=mask)
+
+
 def column_array(table: Any, name: str) -> Any:
     """Return a column as one array, without extension types and dictionaries; all null if the column is missing."""
     place = table.schema.get_field_index(name)
