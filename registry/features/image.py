@@ -323,32 +323,34 @@ class Image(Leaf):
             raise corrupt_fault(path, f"{error}") from error
 
     def _check_size(self, picture: Picture, path: str) -> None:
-        size, shape = f"{picture.height} x {picture.width}", self.stored_shape or self.shape
-        if not fits_shape((picture.height, picture.width), shape[:2]):
-            raise corrupt_fault(path, f"expected shape {shape}, found an image of {size}")
-        if None in shape[:2] and picture.height * picture.width > MAX_UNDECLARED_PIXELS:
-            raise corrupt_fault(path, f"expected at most {MAX_UNDECLARED_PIXELS} pixels, found an image of {size}")
+        shape, problem = self.stored_shape or self.shape, ""
+        if shape[0] not in (None, picture.height) or shape[1] not in (None, picture.width):
+            problem = f"expected shape {shape}"
+        elif None in shape[:2] and picture.height * picture.width > MAX_UNDECLARED_PIXELS:
+            problem = f"expected at most {MAX_UNDECLARED_PIXELS} pixels"
+        if problem:
+            raise corrupt_fault(path, f"{problem}, found an image of {picture.height} x {picture.width}")
 
     def _decode_picture(self, picture: Picture, path: str, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
         """The pixels, maybe in ``out``, which has their shape and dtype."""
         self._check_size(picture, path)
-        ratio, crop = self.decoding.ratio, self.decoding.crop
-        height, width = -(-picture.height // ratio), -(-picture.width // ratio)
-        window = self.decoding.window(height, width)
-        if window is None:
-            problem = f"the crop {crop} is not within an image of {height} x {width} pixels"
-            raise corrupt_fault(path, problem, "Choose a smaller crop or ratio.")
+        ratio, crop, window = self.decoding.ratio, self.decoding.crop, None
+        if crop:
+            height, width = -(-picture.height // ratio), -(-picture.width // ratio)
+            window = self.decoding.window(height, width)
+            if window is None:
+                problem = f"the crop {crop} is not within an image of {height} x {width} pixels"
+                raise corrupt_fault(path, problem, "Choose a smaller crop or ratio.")
         try:
             channels = 4 if self._is_float else self.shape[2]
             out = None if self._is_float or crop else out
-            pixels = images.decode_picture(
-                picture, channels=channels, wide=self.dtype == np.uint16, ratio=ratio, out=out
-            )
+            is_wide = self.dtype_name == "uint16"
+            pixels = images.decode_picture(picture, channels=channels, wide=is_wide, ratio=ratio, out=out)
         except images.PictureError as error:
             raise corrupt_fault(path, f"{error}") from error
         if self._is_float:
             pixels = np.ascontiguousarray(pixels).view("<f4").astype(self.dtype)
-        return pixels[window].copy() if crop else pixels  # a view would keep the whole image in memory
+        return pixels if window is None else pixels[window].copy()  # a view would keep the whole image in memory
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

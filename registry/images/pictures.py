@@ -11,9 +11,8 @@ import io
 import re
 import struct
 import zlib
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -45,8 +44,7 @@ class PictureError(ValueError):
     """The bytes are not an image that can be read, or the image is damaged."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
+class Picture(NamedTuple):
     """An encoded image with the facts from its header: ``png`` or ``jpeg``, height and width in pixels."""
 
     format: str
@@ -57,8 +55,7 @@ class Picture:
     jpeg: JpegHeader | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JpegHeader:
+class JpegHeader(NamedTuple):
     """The facts from the segments of a JPEG up to its frame header.
 
     Attributes:
@@ -68,6 +65,7 @@ class JpegHeader:
         has_gaps: whether there are other bytes between segments. libjpeg skips them; Pillow does not.
         is_plain: whether it has one or three components of 8 bits and, up to the frame header, only segments that
             Pillow neither refuses nor reads in its own way: JFIF, an ICC profile, tables and comments.
+        num_bytes: size of the header up to these facts.
     """
 
     height: int
@@ -76,6 +74,12 @@ class JpegHeader:
     is_adobe: bool
     has_gaps: bool
     is_plain: bool
+    num_bytes: int
+
+
+_last: Final[list[tuple[bytes, JpegHeader | None]]] = [(b"-", None)]
+"""The bytes of the last header and their facts. The images of a dataset often share a header, and reading it again
+takes a twentieth of the time of decoding a small image."""
 
 
 def read_picture(data: bytes) -> Picture:
@@ -85,7 +89,11 @@ def read_picture(data: bytes) -> Picture:
         PictureError: ``data`` is not a PNG or JPEG file, or is damaged.
     """
     if data.startswith(JPEG_SIGNATURE):
-        jpeg = read_jpeg_header(data)
+        head, jpeg = _last[0]
+        if not data.startswith(head):
+            jpeg = read_jpeg_header(data)
+            if jpeg is not None:
+                _last[0] = data[: jpeg.num_bytes], jpeg
         if jpeg is None or not jpeg.height or not jpeg.width:
             raise PictureError("damaged JPEG: it has no frame")
         if jpeg.has_gaps:
@@ -127,6 +135,7 @@ def read_jpeg_header(data: bytes, *, most_segments: int = 2**31) -> JpegHeader |
                 is_adobe=is_adobe,
                 has_gaps=has_gaps,
                 is_plain=is_plain and is_usual,
+                num_bytes=start + 8,
             )
         is_adobe = is_adobe or (marker == _ADOBE and length >= 14 and data[start + 2 : start + 7] == b"Adobe")
         is_plain = is_plain and (

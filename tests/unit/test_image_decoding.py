@@ -29,7 +29,7 @@ from registry.features import (
     codec_of,
     features_to_json,
 )
-from registry.images import encode_png
+from registry.images import PictureError, encode_png, read_picture
 from registry.wire import encode_example
 
 
@@ -284,6 +284,25 @@ def test_a_truncated_image_is_corrupt_at_every_ratio(file: bytes) -> None:
         for ratio in (1, 2, 4, 8):
             with pytest.raises(CorruptExampleError):
                 decode(file[:size], ImageDecoding(ratio=ratio))
+
+
+def test_each_header_is_read_whatever_was_decoded_before() -> None:
+    files = [jpeg(noise(16, 24, 3)), jpeg(noise(16, 16, 3)), jpeg(noise(16, 24, 1)), jpeg(noise(16, 24, 3), quality=20)]
+    head = files[0].index(b"\xff\xc0") + 12
+    files += [files[0][:place] + bytes([files[0][place] ^ 1]) + files[0][place + 1 :] for place in range(3, head)]
+    files += [files[0][:place] for place in range(3, head)]
+
+    def facts(file: bytes) -> Any:
+        try:
+            return read_picture(file).jpeg
+        except PictureError as error:
+            return str(error)
+
+    other = jpeg(noise(40, 50, 3))  # no file begins with its header, so that each header is read
+    alone = [(facts(other), facts(file))[1] for file in files]
+    assert len(set(alone)) > 9  # other facts and errors
+    after_the_same = [(facts(files[0]), facts(file))[1] for file in files]
+    assert after_the_same == alone
 
 
 def test_two_threads_decode_at_once() -> None:
