@@ -30,8 +30,10 @@ class ArrayColumn:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one value."""
-        return self.values.itemsize * int(np.prod(self.values.shape[1:]))
+        """Bytes of one value; of the first one if they differ, and 0 if rows are views."""
+        if self.values.dtype == TEXT and self.values.size and isinstance(first := self.values.flat[0], np.ndarray):
+            return int(first.nbytes)
+        return self.values.itemsize * int(np.prod(self.values.shape[1:])) if self.copy else 0
 
     def array(self, stop: int) -> npt.NDArray[Any]:
         """The array itself."""

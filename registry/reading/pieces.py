@@ -273,6 +273,7 @@ class PieceReader:
         self._features = features
         self._copy = copy
         self._mean_bytes = 0.0
+        self._most_decoded = _MOST_RECORDS
 
     def pieces(self, order: Order, left: Intervals, *, unit: int = 1) -> Iterator[Piece]:
         """The positions ``left`` of ``order``, in pieces. Their length is a multiple of ``unit``, except for the last.
@@ -348,12 +349,17 @@ class PieceReader:
         block = piece.block
         if isinstance(block, ColumnBlock):
             try:
-                return block.decode(copy=self._copy)
+                return self._limit(block.decode(copy=self._copy))
             except CorruptExampleError:  # an image or a sound: its record is named after all examples before it
                 block = self._source.fetch(piece.instructions, piece.records)
-        decoded = decode_block(self._features, block, copy=self._copy)
+        decoded = self._limit(decode_block(self._features, block, copy=self._copy))
         if decoded.fault is not None:
             decoded.fault = self._name_fault(decoded.fault, piece)
+        return decoded
+
+    def _limit(self, decoded: ExampleBlock) -> ExampleBlock:
+        """Limit the next pieces by the size of the values: images may be a thousand times larger than their files."""
+        self._most_decoded = max(1, _MAPPED_BYTES // max(1, sum(column.row_bytes for column in decoded.leaves)))
         return decoded
 
     def decode_one(self, instruction: int, record: int) -> dict[str, Any]:
@@ -406,7 +412,7 @@ class PieceReader:
             if self._mean_bytes >= _LARGE_BYTES and unit == 1 and not self._source.is_scattered:
                 run = next(order.runs(*left[0])).count
                 size = min(size, run) if run > 3 else size
-        return max(1, size // unit) * unit
+        return max(1, min(size, self._most_decoded) // unit) * unit
 
     def _fetch(self, order: Order, part: Intervals, unit: int) -> Iterator[Piece]:
         instructions, records = _locate(order, part)
@@ -430,7 +436,7 @@ class PieceReader:
             yield piece
             return
         most = min(_MOST_RECORDS, _COPIED_BYTES * num_records // max(1, piece.block.num_bytes))
-        size = max(1, most // unit) * unit
+        size = max(1, min(most, self._most_decoded) // unit) * unit
         for start in range(0, num_records, size):
             places = np.arange(start, min(start + size, num_records))
             yield Piece(piece.instructions[places], piece.records[places], piece.block.take(places))
