@@ -1,7 +1,8 @@
 """Exact sums of numbers and of their squares: Python integers, the same for any order and division of the values.
 
     integers -> limbs of 31 bits -> sums and products of limbs, which fit 63 bits -> one integer
-    floats, and their exact squares -> limbs of 46 bits -> sums of limbs         -> one integer
+    floats in a small range -> integers of 47 bits -> sums modulo 2**64          -> one integer
+    other floats, and their exact squares -> limbs of 46 bits -> sums of limbs   -> one integer
 
 A float is an integer times a power of two, so a sum of floats is an integer in units of ``2**-SCALE``. Only the final
 result is rounded: a mean does not depend on SIMD instructions, threads or the order of files.
@@ -20,12 +21,13 @@ SCALE: Final = 1200
 
 _WIDTH: Final = 31
 _FLOAT_WIDTH: Final = 46
+_MULTIPLE_WIDTH: Final = 47
 _HALF: Final = 26
-_CHUNK: Final = 2**15
-"""The sum of 2**15 limbs of 46 bits has 61 bits. Products of limbs of 31 bits are added in halves of 32 bits."""
+_CHUNK: Final = 2**16
+"""The sum of 2**16 limbs of 46 bits has 62 bits. Products of limbs of 31 bits are added in halves of 32 bits."""
 
 _SMALL: Final = 2**23
-"""The sum of 2**15 squares of integers of at most this size has 61 bits."""
+"""The sum of 2**16 squares of integers of at most this size has 62 bits."""
 
 _FAR: Final = 400
 """Squares of floats beyond 2**400 or below 2**-400 may not fit a float, so such values are scaled."""
@@ -131,6 +133,9 @@ def _sums_of_floats(values: npt.NDArray[np.float64], least: float, greatest: flo
     fraction = int(np.bitwise_or.reduce(bits)) & (2**52 - 1) | 2**52
     num_bits = 54 - (fraction & -fraction).bit_length()  # of the longest fraction: for float32, at most 24
     top, last = math.frexp(greatest)[1], math.frexp(least)[1] - num_bits
+    if top - last <= _MULTIPLE_WIDTH:
+        total, squares = _sums_of_multiples(values, last)
+        return total << SCALE + last, squares << 2 * (SCALE + last)
     total = _sum(values, top, last, SCALE)
     if num_bits <= _HALF:  # the squares are exact
         return total, _sum(values * values, 2 * top, 2 * last, 2 * SCALE)
@@ -139,6 +144,27 @@ def _sums_of_floats(values: npt.NDArray[np.float64], least: float, greatest: flo
     middle = last + num_bits - _HALF
     squares = _sum(high * high, 2 * top, 2 * middle, 2 * SCALE) + _sum(low * low, 2 * top - 52, 2 * last, 2 * SCALE)
     return total, squares + 2 * _sum(high * low, 2 * top - 26, middle + last, 2 * SCALE)
+
+
+def _sums_of_multiples(values: npt.NDArray[np.float64], last: int) -> tuple[int, int]:
+    """Return the sums of ``values / 2**last``, which are integers of at most 47 bits, and of their squares.
+
+    NumPy adds and multiplies integers modulo 2**64. Of all numbers that are equal modulo 2**64, the sum of squares is
+    the nearest to the sum of floats: it has at most 110 bits, of which 48 are right, because NumPy adds in pairs.
+    """
+    anchor = np.float64(math.ldexp(1.5, last + 52))  # see _sum
+    sums = values + anchor
+    bits, base = sums.view(np.int64), int(anchor.view(np.int64))
+    total = _signed(int(bits.sum()) - bits.size * base)
+    bits *= bits
+    remainder = int(bits.sum()) - base * (2 * total + bits.size * base)  # the bits are the base plus the integer
+    estimate = int(math.ldexp(float(np.multiply(values, values, out=sums).sum()), -2 * last))
+    return total, estimate + _signed(remainder - estimate)
+
+
+def _signed(number: int) -> int:
+    """Return the integer of 64 bits that is equal to ``number`` modulo 2**64."""
+    return (number + 2**63) % 2**64 - 2**63
 
 
 def _sum(values: npt.NDArray[np.float64], top: int, last: int, scale: int) -> int:
@@ -151,7 +177,7 @@ def _sum(values: npt.NDArray[np.float64], top: int, last: int, scale: int) -> in
         anchor = np.float64(math.ldexp(1.5, top + 52))
         limbs = values + anchor
         whole = int(limbs.view(np.int64).sum()) - limbs.size * int(anchor.view(np.int64))
-        total += ((whole + 2**63) % 2**64 - 2**63) << scale + top  # numpy adds modulo 2**64
+        total += _signed(whole) << scale + top
         if top <= last:
             return total
         limbs -= anchor
