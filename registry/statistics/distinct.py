@@ -20,6 +20,9 @@ _BITS: Final = 12
 _REST: Final = 64 - _BITS
 _LOG_2: Final = 0.6931471805599453  # its last bit may differ between machines
 
+_LAST_FACTOR: Final = 0x94D049BB133111EB
+_LAST_SHIFT: Final = 31
+
 _FACTORS: Final = np.uint64(0x9E3779B97F4A7C15) ** np.arange(1, 11, dtype=np.uint64)
 
 ERROR: Final = 0.01625
@@ -28,13 +31,7 @@ ERROR: Final = 0.01625
 
 def hash_numbers(values: npt.NDArray[Any]) -> Hashes:
     """Mix the bits of numbers of 64 bits (the finalizer of splitmix64)."""
-    hashes = values.view(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-    hashes ^= hashes >> np.uint64(30)
-    hashes *= np.uint64(0xBF58476D1CE4E5B9)
-    hashes ^= hashes >> np.uint64(27)
-    hashes *= np.uint64(0x94D049BB133111EB)
-    hashes ^= hashes >> np.uint64(31)
-    return hashes
+    return _end_hashes(_begin_hashes(values)[0])
 
 
 def equal_places(*hashes: Hashes) -> npt.NDArray[np.int32]:
@@ -67,6 +64,22 @@ def equal_places(*hashes: Hashes) -> npt.NDArray[np.int32]:
     return result
 
 
+def _begin_hashes(values: npt.NDArray[Any]) -> tuple[Hashes, Hashes]:
+    """Return the hashes before the last multiplication, and an array of their size for other use."""
+    hashes = values.view(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    shifted = hashes >> np.uint64(30)
+    hashes ^= shifted
+    hashes *= np.uint64(0xBF58476D1CE4E5B9)
+    hashes ^= np.right_shift(hashes, np.uint64(27), out=shifted)
+    return hashes, shifted
+
+
+def _end_hashes(hashes: Hashes) -> Hashes:
+    hashes *= np.uint64(_LAST_FACTOR)
+    hashes ^= hashes >> np.uint64(_LAST_SHIFT)
+    return hashes
+
+
 class Registers:
     """The state of an estimate: the maximum number of trailing zeros, plus one, in each of 4,096 groups of hashes."""
 
@@ -75,14 +88,21 @@ class Registers:
 
     def add(self, hashes: Hashes) -> None:
         """Add the hashes of values."""
-        # A hash raises a register only if it has at least as many trailing zeros as the lowest register.
-        lowest = min(8, int(self.ranks.min()))
-        if lowest:
-            hashes = hashes.compress(hashes.astype(np.uint8) & (2**lowest - 1) == 0)
         bits = hashes | np.uint64(2**_REST)
-        bits &= ~bits + np.uint64(1)  # the lowest bit
-        groups = (hashes >> np.uint64(_REST)).view(np.int64)
-        np.maximum.at(self.ranks, groups, np.frexp(bits.astype(np.float64))[1].astype(np.uint8))
+        bits ^= bits - np.uint64(1)  # the lowest bit that is 1, and all bits below it
+        np.maximum.at(self.ranks, (hashes >> np.uint64(_REST)).view(np.int64), np.bitwise_count(bits))
+
+    def add_numbers(self, values: npt.NDArray[Any]) -> None:
+        """Add ``hash_numbers`` of values, without those that raise no register."""
+        hashes, products = _begin_hashes(values)
+        if lowest := min(_LAST_SHIFT, int(self.ranks.min())):
+            # A hash raises a register only if it has as many trailing zeros as the lowest register: if these bits of
+            # the product are those that the last shift moves there. Then their difference, moved to the leading bits,
+            # is 0. A multiplication moves and subtracts.
+            factor = _LAST_FACTOR * (2 ** (64 - _LAST_SHIFT - lowest) - 2 ** (64 - lowest)) % 2**64
+            np.multiply(hashes, np.uint64(factor), out=products)
+            hashes = hashes.compress(products < np.uint64(2 ** (64 - lowest)))
+        self.add(_end_hashes(hashes))
 
     def merge(self, later: Registers) -> None:
         """Add the values of another state."""

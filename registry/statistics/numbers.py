@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from registry.features.dtypes import is_bfloat16
 from registry.statistics.distinct import ERROR, Registers, equal_places, hash_numbers
-from registry.statistics.sums import SCALE, deviation_of, exact_sums, magnitudes_of, mean_of, weighted_sums
+from registry.statistics.sums import SCALE, Magnitudes, deviation_of, exact_sums, magnitudes_of, mean_of, weighted_sums
 from registry.statistics.values import Distinct, Frequent, Histogram, Number, NumberStatistics
 
 MOST_DISTINCT: Final = 10_000
@@ -33,6 +33,12 @@ _BINS: Final = 32
 _SHIFT: Final = 45
 _BUCKET_BITS: Final = 13
 """Buckets are smaller than for _SHIFT if all values are in 2**13 such buckets, such as the moments of a year."""
+
+_SUBNORMAL: Final = 127
+"""The greatest of the leading 16 bits of subnormal float32."""
+
+_NARROW_FIRST: Final = ((1023 - 127) << 7) + 1
+"""The leading bits of the float64 that follow those of 2**-127, where the leading 16 bits of float32 begin."""
 
 _BUFFER: Final = 2**18
 _PART: Final = 2**16
@@ -197,23 +203,32 @@ class _Spread:
         """Add finite numbers, each once, or ascending ones, each ``counts`` times. ``bounds`` are their extremes."""
         low, high = bounds or (values[0].item(), values[-1].item())
         self._widen(low, high)
-        is_zero = values == 0
-        num_zeros = int(np.count_nonzero(is_zero) if counts is None else counts[is_zero].sum())
         if counts is not None:
             self._add_moments(*weighted_sums(values, counts), int(counts.sum()))
-        self.zeros += num_zeros
-        magnitudes = magnitudes_of(values, low, high)
         # Keys are the leading bits of absolute values, less those of the least, plus 1; 0 is the key of zero. Keys of
         # negative numbers follow. So the table has no room for numbers between the least ones and zero.
-        first, last = (np.array(magnitudes, np.float64).view(np.int64) >> self.shift).tolist()
-        width = last - first + 2
-        table = np.zeros(2 * width)
+        table: _Array
+        narrow = _count_narrow(values) if counts is None and self.shift == _SHIFT else None
+        if narrow is not None:
+            table, least = narrow
+            magnitudes: Magnitudes = (least, max(abs(low), abs(high)))
+            first, width, num_zeros = _NARROW_FIRST, 2**15, int(table[0])
+        else:
+            is_zero = values == 0
+            num_zeros = int(np.count_nonzero(is_zero) if counts is None else counts[is_zero].sum())
+            magnitudes = magnitudes_of(values, low, high)
+            first, last = (np.array(magnitudes, np.float64).view(np.int64) >> self.shift).tolist()
+            width = last - first + 2
+            table = np.zeros(2 * width)
+        self.zeros += num_zeros
         step = max(_PART, table.size)
         for start in range(0, values.size, step):
             part = values[start : start + step].astype(self.dtype, copy=False)
             if counts is None:
                 self._add_moments(*exact_sums(part, magnitudes), part.size)
-            self.registers.add(hash_numbers(part))
+            self.registers.add_numbers(part)
+            if narrow is not None:
+                continue
             keys = part.astype(np.float64, copy=False).view(np.int64) >> self.shift
             if low < 0:
                 keys += keys >> 63 & np.uint64((1 << 63 - self.shift) + width).view(np.int64)  # modulo 2**64
@@ -222,11 +237,11 @@ class _Spread:
                 np.maximum(keys, 0, out=keys)
             # Weights are added as float64, which is exact below 2**53.
             table += np.bincount(keys, None if counts is None else counts[start : start + step], minlength=table.size)
-        table = np.concatenate([table[:width:-1], table[:width]])
         # For few numbers in a large table, several times as fast as searching the numbers
         used = np.flatnonzero(table != 0)
+        used = np.concatenate([used[used > width][::-1], used[used < width]])  # ascending numbers
         counts = table[used].astype(np.int64)
-        used -= width - 1
+        used = np.where(used < width, used, width - used)
         used += np.sign(used) * (first - 1) + (used >> 63)
         self.keys, self.counts = add_counts(self.keys, self.counts, used, counts)
 
@@ -288,6 +303,22 @@ def _from_ordered(ordered: _Array) -> npt.NDArray[np.float64]:
     return values
 
 
+def _count_narrow(values: _Array) -> tuple[_Counts, float] | None:
+    """Count many normal float32 by their leading 16 bits, which tell the bucket. Return None for other numbers.
+
+    Also return the beginning of the bucket of the least absolute value other than zero.
+    """
+    if values.dtype != np.float32 or values.size < _PART:
+        return None
+    table = np.zeros(2**16, np.int64)
+    for start in range(0, values.size, 2 * _PART):
+        table += np.bincount(values[start : start + 2 * _PART].view(np.uint32) >> np.uint32(16), minlength=table.size)
+    least = (np.flatnonzero(table[1 : 2**15] + table[2**15 + 1 :])[:1] + 1).astype(np.uint32)
+    if not least.size or least[0] <= _SUBNORMAL or (table[0] and table[0] != np.count_nonzero(values == 0)):
+        return None
+    return table, (least << np.uint32(16)).view(np.float32).item()
+
+
 def _count_distinct(values: _Array, most: int, low: int, high: int) -> tuple[_Array, _Counts] | None:
     """Return the distinct values, ascending, and their counts, or None if there are more than ``most``.
 
@@ -299,11 +330,15 @@ def _count_distinct(values: _Array, most: int, low: int, high: int) -> tuple[_Ar
         return None if used.size > most else (used.astype(values.dtype) + values.dtype.type(low), table[used])
     wide = values.astype(f"{values.dtype.kind}8", copy=False)
     if values.size > most:
-        # If there are many distinct numbers, the hashes of a few are enough to see it.
+        # If there are many distinct numbers, the hashes of a few are enough to see it; of more if many are the same.
         is_used = np.zeros(2**16, np.bool_)
-        is_used[(hash_numbers(wide[: most + most // 4]) >> np.uint64(48)).view(np.int64)] = True
-        if np.count_nonzero(is_used) > most:
-            return None
+        for size in (most + most // 4, 4 * most):
+            is_used[(hash_numbers(wide[:size]) >> np.uint64(48)).view(np.int64)] = True
+            num_used = np.count_nonzero(is_used)
+            if num_used > most:
+                return None
+            if num_used < most // 4:
+                break
     counts = np.bincount(equal_places(hash_numbers(wide)))
     used = np.flatnonzero(counts)
     if used.size > most:

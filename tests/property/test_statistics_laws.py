@@ -249,6 +249,38 @@ def spread_numbers(name: str, chance: np.random.Generator) -> Any:
     return chance.integers(1_700_000_000, 1_700_086_400, size)  # the seconds of one day
 
 
+FLOAT_EXTREMES: dict[str, list[float]] = {
+    "normal": [],
+    "zeros": [0.0, -0.0],
+    "subnormal": [1e-38],
+    "least": [1e-45, 0.0],
+    "greatest": [3.4e38, -3.4e38],
+    "infinite": [math.inf, math.nan],
+}
+
+
+@pytest.mark.parametrize("sign", ["both", "positive", "negative"])
+@pytest.mark.parametrize("extremes", FLOAT_EXTREMES)
+def test_blocks_of_many_floats_of_32_bits_are_counted_like_small_blocks(extremes: str, sign: str) -> None:
+    numbers = np.random.default_rng(0).normal(size=70_000).astype(np.float32)
+    if sign != "both":
+        numbers = np.abs(numbers) * np.float32(1 if sign == "positive" else -1)
+    numbers = np.concatenate([numbers, np.array(FLOAT_EXTREMES[extremes] * 3, np.float32)])
+    results = []
+    for buffer in (2**18, 2**12):
+        state = Numbers(np.float32, buffer=buffer)
+        state.add(numbers)
+        results.append(state.end())
+    assert results[0] == results[1]
+    finite = numbers[np.isfinite(numbers)].tolist()
+    assert results[0].zeros == finite.count(0)
+    total = sum(int(number * 2.0**149) for number in finite)
+    squares = sum(int(number * 2.0**149) ** 2 for number in finite)
+    assert results[0].mean == float(Fraction(total, len(finite) << 149))
+    deviation = math.isqrt(len(finite) * squares - total**2 << 60) / (len(finite) << 179)
+    assert results[0].std == pytest.approx(deviation, rel=1e-15)
+
+
 def test_the_seconds_of_a_day_have_quantiles_within_minutes() -> None:
     numbers = spread_numbers("moments", np.random.default_rng(0))
     state = Numbers(np.int64)

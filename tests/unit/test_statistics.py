@@ -161,6 +161,18 @@ def test_registers_are_those_of_each_hash_alone(num_hashes: int) -> None:
     assert registers.ranks.tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("lowest", [0, 1, 7, 31, 40])
+def test_registers_of_numbers_are_those_of_their_hashes(lowest: int) -> None:
+    numbers = np.arange(30_000)
+    by_number, by_hash = Registers(), Registers()
+    for registers in (by_number, by_hash):
+        registers.ranks[:] = lowest
+    for part in np.array_split(numbers, 3):
+        by_number.add_numbers(part)
+    by_hash.add(hash_numbers(numbers))
+    assert by_number.ranks.tolist() == by_hash.ranks.tolist()
+
+
 def test_large_texts_are_not_kept_to_count_them() -> None:
     features = FeaturesDict({"text": Text()})
     examples = [{"text": f"{place} {'x' * 10_000}"} for place in range(2000)]
