@@ -10,8 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from registry.errors import PreparedFormatError
 
@@ -22,10 +21,11 @@ _SAFE_DIGITS: Final = 19
 """Integers with fewer digits always fit in 64 bits."""
 
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
+_HALF_PAIR: Final = re.compile(r"[\ud800-\udfff]|\\u[dD][89a-fA-F]")
+"""What a document has that contains half of a surrogate pair: itself, or the escape of any half."""
 
 
-@dataclass(frozen=True, slots=True)
-class JsonNode:
+class JsonNode(NamedTuple):
     """A JSON value, its path (``splits[0].numBytes``), its file, and its key as written in the file."""
 
     value: Any
@@ -93,7 +93,9 @@ class JsonNode:
         if not isinstance(self.value, list):
             self.fail(f"expected a list, found {_kind(self.value)}")
         for place, value in enumerate(self.value):
-            if isinstance(value, str) and len(value) < _SAFE_DIGITS and value.isascii() and value.isdigit():
+            if type(value) is int and -(2**63) <= value < 2**63:
+                yield value
+            elif isinstance(value, str) and len(value) < _SAFE_DIGITS and value.isascii() and value.isdigit():
                 yield int(value)
             else:
                 yield JsonNode(value, f"{self.path}[{place}]", self.source).integer()
@@ -140,6 +142,8 @@ def parse_json(text: str, source: str) -> JsonNode:
         if isinstance(error, PreparedFormatError):
             raise
         root.fail(f"invalid JSON: {error}", cause=error)
+    if not _is_deep(value) and not _HALF_PAIR.search(text):
+        return JsonNode(value, "", source)
     for node, depth in _walk(JsonNode(value, "", source)):
         if depth > MAX_DEPTH:
             node.fail(f"it is nested more than {MAX_DEPTH} levels deep")
@@ -147,6 +151,16 @@ def parse_json(text: str, source: str) -> JsonNode:
             if isinstance(text_here, str) and not text_here.isascii() and re.search("[\ud800-\udfff]", text_here):
                 node.fail("it contains half of a surrogate pair, which is not valid text")
     return JsonNode(value, "", source)
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether a value may be nested too deeply. ``_walk`` says where, but makes a node with a path of each value."""
+    level, depth = [value] if isinstance(value, (dict, list)) else [], 0
+    while level and depth < MAX_DEPTH:
+        inside = (it.values() if type(it) is dict else it for it in level)
+        level = [it for items in inside for it in items if type(it) in (dict, list)]
+        depth += 1
+    return bool(level)
 
 
 def _walk(root: JsonNode) -> Iterator[tuple[JsonNode, int]]:

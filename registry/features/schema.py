@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from registry.errors import FeatureError
@@ -49,6 +50,7 @@ def features_to_json(features: FeaturesDict) -> str:
     return json.dumps(_write(features), indent=4, sort_keys=True)
 
 
+@lru_cache(4)  # each page looks its version up, and a schema of 200 features takes ten milliseconds to parse
 def features_from_json(text: str) -> FeaturesDict:
     """Read the schema from the text of a features.json.
 

@@ -146,6 +146,9 @@ class Cells:
         times = time_types(features, dataset.metadata)
         self._convert = converter_of(features, times, nullable=dataset.metadata.nullable_paths) or (lambda row: row)
         self._columns = {name: columns_of(FeaturesDict({name: it})) for name, it in self._features.items()}
+        self._with_media = {
+            name: [it for it in columns if _has_media(it.leaf)] for name, columns in self._columns.items()
+        }
         least, most = _SHORT
         self._short = max(least, min(most, _LETTERS // max(1, num_rows * len(self.names))))
         self._points = max(8, min(_POINTS, _MOST_POINTS // max(1, num_rows * len(self.names))))
@@ -165,7 +168,7 @@ class Cells:
 
     def _cell(self, row: Mapping[str, Any], name: str, named: Any, place: tuple[str, str]) -> dict[str, Any]:
         columns = self._columns[name]
-        items = (item for column in columns for item in self._media(row, column, place))
+        items = (item for column in self._with_media[name] for item in self._media(row, column, place))
         media = list(islice(items, min(self._most_media, self._media_room)))
         self._media_room -= len(media)
         text = text_of(named, most=self._short)
@@ -185,12 +188,7 @@ class Cells:
         return {"name": cut(name), "text": text, "more": more, "media": media, "points": points}
 
     def _media(self, row: Mapping[str, Any], column: Column, place: tuple[str, str]) -> Iterator[dict[str, Any]]:
-        leaf = column.leaf
-        kind = media_kind(leaf)
-        is_bytes = isinstance(leaf, Tensor) and leaf.dtype == TEXT and not leaf.shape and not isinstance(leaf, Text)
-        is_array = isinstance(leaf, Tensor) and leaf.dtype != TEXT and len(leaf.shape) >= 2
-        if not (kind or is_bytes or is_array or isinstance(leaf, Audio)):
-            return
+        leaf, kind = column.leaf, media_kind(column.leaf)
         address = (*self._path, "media", *place, *feature_segments(self._all, column))
         for indices, value in leaf_values(row, column, self._most_media):
             folder = (*address, *map(str, indices))
@@ -223,6 +221,15 @@ class Cells:
             self._icon_room -= len(icon)
             result["small"] = data_url(icon, media_type(icon)[1])
         return result
+
+
+def _has_media(leaf: Any) -> bool:
+    """Whether a leaf may be a picture, a sound or another file."""
+    if media_kind(leaf) or isinstance(leaf, Audio) or not isinstance(leaf, Tensor):
+        return bool(media_kind(leaf)) or isinstance(leaf, Audio)
+    if leaf.dtype == TEXT:
+        return not leaf.shape and not isinstance(leaf, Text)
+    return len(leaf.shape) >= 2
 
 
 @lru_cache(1000)  # at most 20 MB

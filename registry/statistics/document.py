@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from typing import Any, Final
 
@@ -133,6 +133,8 @@ def parse_statistics(document: bytes) -> Statistics:
 
 
 def _list_of(read: Any, node: JsonNode) -> tuple[Any, ...]:
+    if read is JsonNode.number and isinstance(node.value, list) and {*map(type, node.value)} <= {int, float}:
+        return tuple(node.value)
     return tuple(read(element) for element in node.elements())
 
 
@@ -147,13 +149,33 @@ def _any(node: JsonNode) -> Any:
 
 
 def _read(kind: Any, node: JsonNode) -> Any:
-    entries, values = node.entries(), {}
-    for option in fields(kind):
-        if option.name in entries:
-            values[option.name] = _READERS.get(option.name, JsonNode.integer)(entries[option.name])
-        elif _default(option) is MISSING:
-            node.fail(f"the field {option.name!r} is missing")
+    members, values = node.value, {}
+    if not isinstance(members, dict):
+        node.entries()  # raises, because it is not an object
+    prefix = f"{node.path}." if node.path else ""
+    for name, read, plain, is_required in _fields_of(kind):
+        if (value := members.get(name, MISSING)) is MISSING:
+            if is_required:
+                node.fail(f"the field {name!r} is missing")
+        elif type(value) in plain and (plain is not _INTEGERS or -(2**63) <= value < 2**63):
+            values[name] = value
+        else:
+            values[name] = read(JsonNode(value, f"{prefix}{name}", node.source, name))
     return kind(**values)
+
+
+_INTEGERS: Final = (int,)
+_PLAIN: Final = {JsonNode.integer: _INTEGERS, JsonNode.number: (int, float), JsonNode.text: (str,)}
+"""The types of values that readers return as they are: a document of 200 features has 10,000 of them."""
+
+
+@cache
+def _fields_of(kind: Any) -> list[tuple[str, Callable[[JsonNode], Any], tuple[type, ...], bool]]:
+    """The fields of a class: the name, the reader, the plain types, and whether the field is required."""
+    readers = {it.name: _READERS.get(it.name, JsonNode.integer) for it in fields(kind)}
+    return [
+        (it.name, readers[it.name], _PLAIN.get(readers[it.name], ()), _default(it) is MISSING) for it in fields(kind)
+    ]
 
 
 def _default(option: Field[Any]) -> Any:
@@ -168,7 +190,7 @@ _READERS: Final[dict[str, Callable[[JsonNode], Any]]] = {
     "value": _any,
     "unused": partial(_list_of, JsonNode.text),
     "edges": partial(_list_of, JsonNode.number),
-    "counts": partial(_list_of, JsonNode.integer),
+    "counts": lambda node: tuple(node.integers()),
     "quantiles": partial(_dict_of, JsonNode.number),
     **dict.fromkeys(("modes", "formats"), partial(_dict_of, JsonNode.integer)),
     "histogram": partial(_read, Histogram),

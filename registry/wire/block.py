@@ -313,8 +313,11 @@ def _scan_items(content: bytes) -> list[tuple[int, int]] | None:
 
 _FLOAT32: Final = np.dtype(np.float32)
 _SMALL_RECORD: Final = 4096
-_MOST_FORMS: Final = 64
-_MOST_HEADS: Final = 1024
+_MOST_FORMS: Final = 1024
+_MOST_NEXT: Final = 8
+"""How many forms after another one are compared with an entry: records of a schema have one or two."""
+
+_MOST_HEADS: Final = 2**16
 
 
 class RecordDecoder:
@@ -329,7 +332,7 @@ class RecordDecoder:
 
     def __init__(self) -> None:
         self._after: dict[Form | None, list[tuple[Form, dict[int, bytes]]]] = {}  # forms, by the form before
-        self._num_forms = 0
+        self._num_forms = self._num_heads = 0
 
     def decode(self, record: bytes | memoryview) -> dict[str, Any]:
         """The flat values of a record. The items of a memoryview are memoryviews of it.
@@ -367,16 +370,18 @@ class RecordDecoder:
                 head = heads.get(own)
                 if head is None:
                     head = form.head(own)
-                    if len(heads) < _MOST_HEADS:
+                    if self._num_heads < _MOST_HEADS:
+                        self._num_heads += 1
                         heads[own] = head
                 if head and record[position : position + len(head)] == head:
                     start, position = position + len(form.fixed), position + form.num_entry_bytes + own
                     break
             else:
                 form, start, position = scan_entry(record, position)
-                if self._num_forms < _MOST_FORMS:
+                following = self._after.setdefault(before, []) if self._num_forms < _MOST_FORMS else None
+                if following is not None and len(following) < _MOST_NEXT:
                     self._num_forms += 1
-                    self._after.setdefault(before, []).append((form, {}))
+                    following.append((form, {}))
             if position > size:
                 raise OtherFormError
             if form.layout == "item":

@@ -324,6 +324,14 @@ def test_a_large_tensor_of_nested_arrays_is_counted_value_by_value() -> None:
         ),
         (b'{"splits":{"train":{"num_examples":NaN,"features":{}}}}', "NaN is not a JSON number"),
         (b"\xff", "invalid JSON"),
+        (b'{"splits":{"train":{"num_examples":18446744073709551616,"features":{}}}}', "has more than 64 bits"),
+        (b'{"splits":{"train":{"num_examples":true,"features":{}}}}', "num_examples: expected an integer"),
+        (b'{"splits":{"train":{"num_examples":null,"features":{}}}}', "num_examples: expected an integer, found null"),
+        (
+            b'{"splits":{"train":{"num_examples":1,"features":{"x":{"count":1,"kind":"number","dtype":"int8",'
+            b'"histogram":{"edges":[0,true],"counts":[1]}}}}}}',
+            "features.x.histogram.edges[1]: expected a number, found true or false",
+        ),
     ],
 )
 def test_a_document_that_cannot_be_read_is_refused(document: bytes, problem: str) -> None:

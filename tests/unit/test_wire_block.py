@@ -7,7 +7,7 @@ import pytest
 from support.block_checks import bits, check, joined, values_of
 
 from registry.errors import UsageError
-from registry.wire import BlockDecoder, FlatValue, decode_example, encode_example, locate
+from registry.wire import BlockDecoder, FlatValue, RecordDecoder, decode_example, encode_example, locate
 from registry.wire.varint import write_varint
 
 
@@ -242,3 +242,15 @@ def test_other_buffers_are_refused() -> None:
         BlockDecoder().decode(np.zeros(100, np.uint8)[::2], places, places)
     with pytest.raises(UsageError, match="offsets and lengths must be 1-d arrays of int64"):
         BlockDecoder().decode(np.zeros(100, np.uint8), places, places.astype(np.int32))
+
+
+def test_a_second_record_of_many_keys_is_not_scanned_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = RecordDecoder()
+    wide = {f"key_{number:03}": np.array([number % 100]) for number in range(300)}
+    decoder.decode(encode_example(wide))
+
+    def scan(*_: object) -> None:
+        raise AssertionError("the form of an entry is not remembered")
+
+    monkeypatch.setattr("registry.wire.block.scan_entry", scan)
+    assert decoder.decode(encode_example(wide)) == wide
