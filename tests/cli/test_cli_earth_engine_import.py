@@ -1,11 +1,9 @@
-"""``registry import earth-engine`` and ``registry earth-engine inspect``: what they print, draw and refuse."""
+"""``registry import earth-engine`` and ``registry earth-engine inspect``: what they print and refuse."""
 
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 from support.earth_engine_samples import ramp, write_image
 
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
@@ -146,26 +144,3 @@ def test_a_lost_file_is_named(cli: Cli, folder: Path) -> None:
         assert ran.code == 1
         assert ran.error()["code"] == "prepared_format"
         assert ran.error()["details"]["missing"] == ["area-00000.tfrecord.gz"]
-
-
-def test_the_grid_is_drawn(cli: Cli, folder: Path, workspace: Path) -> None:
-    picture = workspace / "area.png"
-    ran = cli("earth-engine", "inspect", str(folder), "--plot", str(picture), "--band", "red")
-    assert ran.code == 0
-    assert ran.out.endswith(f"\ndrawn in {picture}\n")
-    with Image.open(picture) as image:
-        assert image.size == (44 + 2 * 256 + 3, 22 + 256 + 2 + 22)
-        pixels = np.asarray(image)
-    first, second = pixels[23:279, 45:301], pixels[23:279, 302:558]
-    for cell, values in ((first, BANDS["red"][:, :4]), (second, BANDS["red"][:, 4:])):
-        assert (cell[..., 0] == cell[..., 2]).all()
-        found = cell[32::64, 32::64, 0].astype(int)
-        assert (np.argsort(found, axis=None, kind="stable") == np.argsort(values, axis=None, kind="stable")).all()
-    refused = cli("earth-engine", "inspect", str(folder), "--plot", str(picture))
-    assert refused.code == 1
-    assert refused.err == (
-        f"error: {picture} already exists\nhint: Choose another file, or replace it: overwrite=True; --overwrite.\n"
-    )
-    assert cli("earth-engine", "inspect", str(folder), "--plot", str(picture), "--overwrite", "--margins").code == 0
-    refused = cli("earth-engine", "inspect", str(folder), "--plot", str(workspace / "area.jpg"))
-    assert refused.err.startswith(f"error: expected a file that ends in .png, found {workspace / 'area.jpg'}\n")

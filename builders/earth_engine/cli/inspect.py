@@ -1,4 +1,4 @@
-"""``registry earth-engine inspect``: shows the content of an export and draws its patches.
+"""``registry earth-engine inspect``: shows the content of an export.
 
 ``cli/import_.py`` uses this module to describe exports and to parse the same options.
 """
@@ -25,49 +25,30 @@ _MOST_FILES = 20
 @band_option("show")
 @patch_option
 @layout_options
-@click.option("--plot", metavar="FILE.png", help="Draw the patches at their places: three bands as RGB, or one.")
-@click.option("--margins", is_flag=True, help="Draw the margin of each patch too.")
-@click.option("--overwrite", is_flag=True, help="Replace FILE.png if it exists.")
 def command(
     session: Session,
     folder: str,
     *,
     prefix: str | None,
     count: bool,
-    plot: str | None,
-    margins: bool,
-    overwrite: bool,
     **layout: Any,
 ) -> None:
     """Show the files, bands, patches and location of an export.
 
-    DIR|FILE is a folder, or one file of an export in it. One record is read; all records are read for a table, with
-    --count and with --plot.
+    DIR|FILE is a folder, or one file of an export in it. One record is read; all records are read for a table, and
+    with --count. To see the picture of an image: registry earth-engine assemble
 
     Examples:
         registry earth-engine inspect exports/
         registry earth-engine inspect exports/ --prefix area --count
-        registry earth-engine inspect exports/area-mixer.json --plot area.png --band B4 --band B3 --band B2
+        registry earth-engine inspect exports/area-mixer.json --band B4 --band B3 --band B2
     """
-    from registry.builders.earth_engine.plot import check_plot, plot_export
     from registry.builders.earth_engine.stored.export import open_export
 
-    if plot is not None:
-        check_plot(plot, overwrite=overwrite)
     with progress_bar(session.out, "counting", None) as advance:
-        export = open_export(folder, prefix=prefix, count=count or plot is not None, advance=advance, **layout)
-    if plot is not None:
-        with progress_bar(session.out, "drawing", export.num_records) as advance:
-            plot_export(export, plot, margin=margins, overwrite=overwrite, advance=advance)
+        export = open_export(folder, prefix=prefix, count=count, advance=advance, **layout)
     session.out.notes(export.warnings)
-
-    def human(_: object) -> Iterator[Block]:
-        yield from describe_export(export)
-        if plot is not None:
-            yield ""
-            yield f"drawn in {plot}"
-
-    session.out.present("earth-engine.inspect", export_json(export) | {"plot": plot}, human)
+    session.out.present("earth-engine.inspect", export_json(export), lambda _: describe_export(export))
 
 
 def export_json(export: StoredExport) -> dict[str, Any]:
