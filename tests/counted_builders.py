@@ -5,7 +5,6 @@ It is outside the package ``support``: a build depends on all files of the packa
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ CALLS: list[str] = []
 
 
 class Read(DatasetBuilder):
-    """Reads its numbers from a file that the environment, an attribute or nothing names."""
+    """Reads its numbers from a file that an attribute names."""
 
     VERSION = "1.0.0"
 
@@ -34,8 +33,7 @@ class Read(DatasetBuilder):
 
     def examples(self) -> Iterator[tuple[int, dict[str, int]]]:
         CALLS.append("train")
-        path = self.source or os.environ.get("NUMBERS_FILE")
-        numbers = range(3) if path is None else map(int, Path(path).read_text().split())
+        numbers = range(3) if self.source is None else map(int, self.source.read_text().split())
         yield from ((place, {"number": number * self.scale}) for place, number in enumerate(numbers))
 
 

@@ -582,7 +582,7 @@ def _open(source: Any, options: AddOptions, advance: Advance | None) -> Source:
 
 def _stamp_inputs(source: Any) -> Mapping[str, str] | None:
     """The stamps of a source's files before they are read; None if it is not a path, or has too many files."""
-    from registry.building.witness import stamps_below
+    from registry.building.finished import stamps_below
     from registry.intake.listing import FileList
     from registry.storage import local_path
 

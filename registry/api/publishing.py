@@ -69,6 +69,7 @@ class Publishing:
         processes: int | None = None,
         num_shards: int | None = None,
         rebuild: bool = False,
+        finished: bool = False,
         promote: bool | None = None,
         progress: ProgressCallback | None = None,
         **description: Unpack[DescriptionArguments],
@@ -91,6 +92,8 @@ class Publishing:
                 for each core if the dataset is large.
             num_shards: number of shards of each split. None decides by size and count, as TFDS does.
             rebuild: build even if the version is published.
+            finished: publish the finished shards that an earlier run of this build could not publish, instead of making
+                the records again. You decide whether the code and its inputs are still the same.
             promote: True makes it the canonical version, False does not. None promotes it if it is the builder's own
                 canonical version, is at least as high as the catalog's, and the dataset is not protected
                 (``catalog.lifecycle.protect``).
@@ -118,7 +121,8 @@ class Publishing:
             OtherSourceError: the version is already published, was not built by a builder, and ``rebuild`` is False.
             VersionTooSmallError: the changes since the next lower version require a larger step of the number.
             StorageError: the disk is full or not writable.
-            UsageError: ``reference`` has a wrong type, does not parse or names an alias; or a number is invalid.
+            UsageError: ``reference`` has a wrong type, does not parse or names an alias; or a number is invalid; or
+                ``finished`` is True, and there are no intact shards with these features and options.
         """
         from registry.building import build_dataset
         from registry.publishing import publish_staged
@@ -154,7 +158,9 @@ class Publishing:
             default_config=builder.config_name == builder.default_config(),
             experiment_defaults=defaults,
         )
-        with build_dataset(builder, store, processes=processes, num_shards=num_shards, progress=progress) as build:
+        with build_dataset(
+            builder, store, processes=processes, num_shards=num_shards, finished=finished, progress=progress
+        ) as build:
             publication = publish_staged(build.staged, build.prepared, build.shards, target, folded=build.folded)
         if is_experimental and publication.newly:
             from registry.catalog import Unpromoted

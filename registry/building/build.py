@@ -9,6 +9,8 @@ for any number of processes and any memory budget.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -20,27 +22,28 @@ from registry.building.author_code import add_place
 from registry.building.builder import DatasetBuilder, Examples, Generated
 from registry.building.encoding import encode_examples
 from registry.building.example_runs import MadeRun, make_runs
-from registry.building.finished import Finished, find_finished, forget_finished, keep_or_give_up, record_finished
+from registry.building.finished import (
+    find_finished,
+    forget_finished,
+    keep_or_give_up,
+    place_of_finished,
+    record_finished,
+)
 from registry.building.generation import Keyer, call_features, call_splits, examples_place, run_generator
 from registry.building.input_labels import InputLabels
 from registry.building.piece_runs import GroupMaker, make_group_runs, watch_inputs
 from registry.building.pieces import Pieces
 from registry.building.publication_folds import Folded, publication_kinds
 from registry.building.run_files import CAN_SHARE_FILES
-from registry.building.run_folder import RunFolder, SplitRuns, key_of_build
+from registry.building.run_folder import RunFolder, SplitRuns
 from registry.building.run_format import KeyedFrames
 from registry.building.run_merging import check_keys, merge_runs
 from registry.building.sorter import DEFAULT_BUDGET_BYTES, ExternalSorter
-from registry.building.witness import Witness
 from registry.building.writing import FILE_FORMAT, plan_split, watch_frames, write_runs, write_split
 from registry.engines import Engine, ThisProcess, choose_engine, num_cpus
-from registry.errors import BuildError, DuplicateKeyError, FeatureError, UsageError
-from registry.features import Codec, FeaturesDict, codec_of
-from registry.features.containers import columns_of
+from registry.errors import BuildError, DuplicateKeyError, FeatureError, UsageError, spell, warn
+from registry.features import Codec, FeaturesDict, codec_of, features_to_json
 from registry.features.fold import SplitFold
-from registry.features.image import BBox
-from registry.features.tensor import PlainTensor, Scalar, Tensor
-from registry.features.text import ClassLabel, Text
 from registry.model import ProgressCallback, Shard, Split, version_folder
 from registry.prepared import PreparedDataset, write_prepared
 from registry.storage import StagedFolder, Store
@@ -76,7 +79,7 @@ class StagedBuild:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        keep_or_give_up(self.staged, error)
+        keep_or_give_up(self.staged, error, option=spell("finished", True))
         if kind is None:  # otherwise the next build continues from the runs
             self.runs.remove()
             forget_finished(self.store, self.staged.final)
@@ -88,6 +91,7 @@ def build_dataset(
     *,
     processes: int | None = None,
     num_shards: int | Mapping[str, int] | None = None,
+    finished: bool = False,
     progress: ProgressCallback | None = None,
     budget_bytes: int = DEFAULT_BUDGET_BYTES,
 ) -> StagedBuild:
@@ -101,6 +105,8 @@ def build_dataset(
             through temporary files in ``store``, or in TMPDIR.
         num_shards: the number of shards of each split, or a dict of split -> number. None: ``builder.NUM_SHARDS``, or
             else TFDS's rule of size and count.
+        finished: take over the finished shards of an earlier run that could not publish them, instead of running the
+            builder. The caller decides whether its code and its inputs are still the same.
         progress: called with a ``Progress``: each split is encoded, then written, in records and bytes. For ``Pieces``,
             the tasks are inputs; while several processes write, they are shards.
         budget_bytes: memory for sorting, shared by all processes. A build uses about this much, and a few chunks of
@@ -111,7 +117,8 @@ def build_dataset(
             cannot write either, or fewer examples than shards; or a worker process died.
         DuplicateKeyError: a key is used twice in a split.
         FeatureError: an example does not match the features; names split, key and the generator's file and line.
-        UsageError: ``num_shards`` contains an unknown split.
+        UsageError: ``num_shards`` contains an unknown split; or ``finished`` is True, and no earlier run with the same
+            features and options left intact shards.
         StorageError: the disk is full or not writable.
 
     >>> from registry.storage import open_store
@@ -123,17 +130,19 @@ def build_dataset(
     _refuse_other_code(builder)
     final = version_folder(builder.name, builder.config_name, builder.version)
     store.clear_abandoned(final.rpartition("/")[0])
-    with Witness() as witness:
-        features = call_features(builder)
-        splits = call_splits(builder)
+    features = call_features(builder)
+    splits = call_splits(builder)
     counts = _shard_counts(builder, splits, num_shards)
     runs = RunFolder(store, final, builder, features)
-    key = key_of_build(builder, features, splits, counts)
-    finished = None if key is None else find_finished(store, final, key=key)
-    if finished is not None:
-        return _finished_build(builder, features, finished, store, runs)
+    key = _key_of(builder, features, counts)
+    if finished:
+        return _finished_build(builder, features, key, store, runs)
+    if place := place_of_finished(store, final, key=key):
+        warn(
+            f"the records are made again, although an earlier run left finished shards of {builder.reference} in "
+            f"{place}. If code and inputs are the same, {spell('finished', True)} publishes these"
+        )
     staged = store.stage(final)
-    witness.ignore(staged.store.locate("").rstrip("/"))
     is_pieced = any(isinstance(examples, Pieces) for examples in splits.values())
     try:
         made: dict[str, tuple[Split, tuple[Shard, ...]]] = {}
@@ -143,7 +152,7 @@ def build_dataset(
         ) as engine:
             for name, examples in splits.items():
                 fold = SplitFold(features, publication_kinds())  # one split at a time, because its states take memory
-                with InputLabels() as labels, witness:
+                with InputLabels() as labels:
                     job = _SplitJob(
                         builder=builder,
                         codec=codec_of(features),
@@ -161,11 +170,7 @@ def build_dataset(
                 results[name] = fold.results()
         prepared = _describe(builder, features, [split for split, _ in made.values()])
         write_prepared(staged.store, prepared)
-        # Workers run the author's code of ``Pieces``, and open files that are values of images and sounds.
-        is_unseen = witness.has_workers and (is_pieced or _may_open_files(features))
-        inputs = None if is_unseen else witness.stamps()
-        if key is not None and inputs is not None:
-            record_finished(staged, list(made.values()), store, key=key, inputs=inputs)
+        record_finished(staged, list(made.values()), store, key=key)
     except BaseException:
         staged.give_up()
         raise
@@ -174,16 +179,25 @@ def build_dataset(
     return StagedBuild(staged=staged, prepared=prepared, shards=shards, folded=folded, store=store, runs=runs)
 
 
-def _may_open_files(features: FeaturesDict) -> bool:
-    """Whether a value of a feature may be a path, or a feature has the author's code."""
-    plain = {Tensor, Scalar, PlainTensor, Text, ClassLabel, BBox}
-    return any(type(column.leaf) not in plain for column in columns_of(features))
+def _key_of(builder: DatasetBuilder, features: FeaturesDict, counts: Mapping[str, int | None]) -> str:
+    """The key of finished shards: everything that their description must fit."""
+    experiments = sorted(builder.version.experiments.items())
+    parts = [features_to_json(features), dict(counts), builder.DISABLE_SHUFFLING, experiments]
+    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()
 
 
 def _finished_build(
-    builder: DatasetBuilder, features: FeaturesDict, finished: Finished, store: Store, runs: RunFolder
+    builder: DatasetBuilder, features: FeaturesDict, key: str, store: Store, runs: RunFolder
 ) -> StagedBuild:
     """Return the build whose shards an earlier run has written. The folds run over these shards."""
+    final = version_folder(builder.name, builder.config_name, builder.version)
+    finished = find_finished(store, final, key=key)
+    if finished is None:
+        raise UsageError(
+            f"no earlier run left intact shards of {builder.reference} with these features and options",
+            hint=f"Leave out {spell('finished')}.",
+            details={"reference": str(builder.reference)},
+        )
     prepared = _describe(builder, features, [split for split, _ in finished.made])
     finished.describe(prepared)
     return StagedBuild(

@@ -27,8 +27,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from registry.building.provable import is_provable
-
 _MOST_SOURCES: Final = 10_000
 _OURS: Final = "registry"
 INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
@@ -40,16 +38,14 @@ _IMPORT: Final = re.compile(
     r"|import[ \t]+(?P<modules>[^\n;]*))",
     flags=re.MULTILINE,
 )
-_WORD: Final = re.compile(rb"[A-Za-z_][A-Za-z0-9_]+")
 _COMMENT: Final = re.compile(r"#[^\n]*|\\\r?\n")
 
 
 class _CodeFile(NamedTuple):
-    """A file of code: its sha256, the full names that it may import, and environment variables that it may read."""
+    """A file of code: its sha256, and the full names that it may import."""
 
     sha256: str
     imports: tuple[str, ...]
-    variables: frozenset[str]
 
 
 class _ModuleFile(NamedTuple):
@@ -77,16 +73,9 @@ def encoder_versions() -> dict[str, str | None]:
 class CodeReader:
     """Digests code. It reads each file only once, so use a new instance after files may have changed."""
 
-    def __init__(self, *, asks_versions: bool = True) -> None:
-        """``asks_versions``: installed packages count by their versions, whose look-up takes some time.
-
-        Otherwise they count by the first file of each, and the caller compares the folders of packages.
-        """
-        self._asks_versions = asks_versions
+    def __init__(self) -> None:
         self._sources: dict[Path, _CodeFile] = {}
         self._places: dict[tuple[str, Path], _ModuleFile | None] = {}
-        self._authored: dict[str, _ModuleFile] = {}
-        self._installed: set[str] = set()
 
     def digests(self, code: Any, named: Iterable[Any] = ()) -> dict[str, str] | None:
         """A digest for each file of code that a class or function depends on, and versions of installed packages.
@@ -116,7 +105,6 @@ class CodeReader:
             if path is None and name == "__main__":
                 return None
             if path is None or (is_named and _is_installed(path)):
-                self._installed |= {name.partition(".")[0]} - sys.stdlib_module_names
                 result.update(self._versions(name))
             elif not _is_standard(path):
                 starts[name] = path
@@ -137,24 +125,16 @@ class CodeReader:
                 imported.update((module, path.parent) for module in source.imports)
             if place.name.partition(".")[0] == _OURS:
                 continue
-            self._authored[place.name] = place
             for name, folder in sorted(imported.items()):
                 top = name.partition(".")[0]
                 following = None if top == _OURS or top in seen else self._place_of_imported(name, folder)
                 if following is None or _is_standard(following.path):
                     continue
                 if _is_installed(following.path):
-                    self._installed.add(top)
                     digests.update(self._versions(name) or {name: self._read(name, following.path).sha256})
                 else:
                     waiting.append(following)
         return digests
-
-    def is_provable(self) -> bool:
-        """Return whether the code that was read opens files through Python only, so that a witness notices them."""
-        places = self._authored.values()
-        folders = [place.path.parent for place in places if place.is_package]
-        return is_provable(self._installed, (path for place in places for _, path in _files_of(place)), folders)
 
     def _read(self, name: str, path: Path) -> _CodeFile:
         if path not in self._sources:
@@ -164,18 +144,8 @@ class CodeReader:
                 content = b""
             is_followed = path.suffix == ".py" and name.partition(".")[0] != _OURS
             imports = tuple(sorted(set(_imports(name, content)))) if is_followed else ()
-            words = set(_WORD.findall(content))
-            variables = frozenset(name for name in os.environ if os.fsencode(name) in words)
-            self._sources[path] = _CodeFile(hashlib.sha256(content).hexdigest(), imports, variables)
+            self._sources[path] = _CodeFile(hashlib.sha256(content).hexdigest(), imports)
         return self._sources[path]
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """The environment variables whose names are in the code that was read, without those of the registry."""
-        names = {name for source in self._sources.values() for name in source.variables}
-        # They determine where files are, not their content
-        names = {name for name in names if not name.startswith("REGISTRY_")}
-        return {name: os.environ[name] for name in sorted(names) if name in os.environ}
 
     def _place_of_imported(self, name: str, folder: Path) -> _ModuleFile | None:
         if (name, folder) not in self._places:
@@ -185,7 +155,7 @@ class CodeReader:
     def _versions(self, name: str) -> dict[str, str]:
         """The versions of the installed packages that contain a module."""
         top, result = name.partition(".")[0], {}
-        for package in () if not self._asks_versions else self._packages.get(top, ()):
+        for package in self._packages.get(top, ()):
             with suppress(metadata.PackageNotFoundError):
                 result[f"version of {package}"] = metadata.version(package)
         return result

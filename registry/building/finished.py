@@ -1,29 +1,31 @@
-"""Keeps the finished shards of a version that could not be published, for the next run of the same command.
+"""Keeps the finished shards of a version that could not be published, so that a later run can publish them.
 
     shards written -> recorded in their folder -> published
                                                -> the catalog or the store was away, or the process was killed:
-                                                  the folder stays, and the same build takes it over
+                                                  the folder stays, and a later run takes it over
 
-The record names the origin of the shards: a key of the code, the options and the version, and stamps of the files that
-were read. A build takes over shards only if all of these are the same and each shard matches its sha256. Otherwise it
-removes the folder and makes the records again. `registry gc` removes folders that no build takes over.
+The record has a key of the options and the version. ``registry add`` knows all files that it reads: it records their
+stamps, and takes over shards whose stamps and key are the same. A builder may read anything, so a build takes over
+shards only if the caller says so. Each shard must match its sha256. `registry gc` removes folders that no run takes
+over.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from registry.building.builder_code import encoder_versions
 from registry.building.run_folder import pickle_with_names
-from registry.building.witness import are_unchanged
 from registry.errors import (
     CatalogError,
     NotStoredError,
@@ -45,6 +47,7 @@ from registry.storage.upload import StagedUpload
 _FORMAT: Final = 1
 _MOST_RECORD_BYTES: Final = 2**30
 _SHA256_DIGITS: Final = 64
+_MOST_INPUTS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +81,7 @@ def record_finished(
     store: Store,
     *,
     key: str,
-    inputs: Mapping[str, str],
+    inputs: Mapping[str, str] = MappingProxyType({}),
     more: Any = None,
 ) -> None:
     """Record that all shards of ``staged`` are written; an older folder of the same version is removed.
@@ -109,10 +112,7 @@ def find_finished(store: Store, final: str, *, key: str, is_numbered: bool = Tru
 
     ``is_numbered`` is False if the number of the version is chosen later, so that they may be in any of its folders.
     """
-    for name, folder in _candidates(store, final):
-        record = _read(folder)
-        if record is None or record["key"] != _key_at(key, store, final):
-            continue
+    for name, folder, record in _recorded(store, final, key):
         if not are_unchanged(record["inputs"]):
             continue  # the next record, or a publication, removes such folders
         staged = _take_over(store, final, name, folder, is_numbered=is_numbered)
@@ -128,10 +128,16 @@ def find_finished(store: Store, final: str, *, key: str, is_numbered: bool = Tru
     return None
 
 
-def keep_or_give_up(staged: StagedFolder, error: BaseException | None) -> None:
-    """Keep finished shards at the end of a publication if the same command may publish them later, else discard them.
+def place_of_finished(store: Store, final: str, *, key: str) -> str | None:
+    """Return the folder that ``find_finished`` would take over, or None."""
+    return next((folder.locate("") for _, folder, _ in _recorded(store, final, key) if is_left(folder)), None)
 
-    An error that the shards cause would recur. The hint of any other error names their folder.
+
+def keep_or_give_up(staged: StagedFolder, error: BaseException | None, *, option: str = "") -> None:
+    """Keep finished shards at the end of a publication if a later run may publish them, else discard them.
+
+    An error that the shards cause would recur. The hint of any other error names their folder, and the ``option`` that
+    a later run needs.
     """
     is_kept = (
         isinstance(error, CatalogError | StorageUnavailableError)
@@ -141,7 +147,8 @@ def keep_or_give_up(staged: StagedFolder, error: BaseException | None) -> None:
         staged.give_up()
         return
     place = staged.keep()
-    text = f"The finished shards stay in {place}: the same command will publish them without making the records again."
+    way = f"the same command with {option}" if option else "the same command"
+    text = f"The finished shards stay in {place}: {way} will publish them without making the records again."
     if isinstance(error, RegistryError):
         error.rephrase(hint=text if error.hint is None else f"{error.hint}\n{text}")
     else:
@@ -193,6 +200,47 @@ def key_of_values(values: Sequence[Any]) -> str | None:
     version = sys.modules["registry"].__version__
     parts = json.dumps([version, encoder_versions()], sort_keys=True)
     return hashlib.sha256(pickled.content + parts.encode()).hexdigest()
+
+
+def _stamp_of(path: str) -> str:
+    """A text that differs if a file was changed or replaced, or if a folder has other names in it.
+
+    It contains the ctime, which programs cannot set back. A path that does not exist has a stamp, too.
+    """
+    try:
+        facts = os.stat(path)  # noqa: PTH116 (called for each file of a source)
+    except OSError:
+        return "missing"
+    return f"{facts.st_dev} {facts.st_ino} {facts.st_size} {facts.st_mtime_ns} {facts.st_ctime_ns}"
+
+
+def are_unchanged(stamps: Mapping[str, str]) -> bool:
+    """Whether every path still has its stamp."""
+    return all(_stamp_of(path) == stamp for path, stamp in stamps.items())
+
+
+def stamps_below(path: Path) -> dict[str, str] | None:
+    """The stamps of a file, or of a folder and all that is in it; None if it has very many files."""
+    top = os.path.abspath(path)  # noqa: PTH100 (links stay: they may be changed, too)
+    result = {top: _stamp_of(top)}
+    try:
+        for folder, folders, files in os.walk(top):
+            for name in (*folders, *files):
+                inside = os.path.join(folder, name)  # noqa: PTH118 (faster for many files)
+                result[inside] = _stamp_of(inside)
+            if len(result) > _MOST_INPUTS:
+                return None
+    except RecursionError:  # of folders that are nested too deeply for os.walk
+        return None
+    return result
+
+
+def _recorded(store: Store, final: str, key: str) -> Iterator[tuple[str, LocalStore, dict[str, Any]]]:
+    """The folders with a record of this key, and their records."""
+    for name, folder in _candidates(store, final):
+        record = _read(folder)
+        if record is not None and record["key"] == _key_at(key, store, final):
+            yield name, folder, record
 
 
 def _key_at(key: str, store: Store, final: str) -> str:

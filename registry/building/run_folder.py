@@ -38,12 +38,10 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
-from registry.building.builder_code import INSTALLED, CodeReader, encoder_versions
+from registry.building.builder_code import CodeReader, encoder_versions
 from registry.building.keys import SORT_KEY_BYTES
-from registry.building.pieces import Pieces
 from registry.building.run_files import FACTS_SUFFIX, NamedRunFile
 from registry.building.run_format import BlockTable, KeyRange, Run
-from registry.building.witness import stamp_of
 from registry.errors import StorageError, StorageUnavailableError
 from registry.features import FeaturesDict, features_to_json
 from registry.storage import Store, open_store
@@ -341,47 +339,6 @@ def _key_of(builder: DatasetBuilder, features: FeaturesDict, code: CodeReader) -
         "sources": sources if sources is not None else os.urandom(16).hex(),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def key_of_build(
-    builder: DatasetBuilder, features: FeaturesDict, splits: Mapping[str, Any], counts: Mapping[str, int | None]
-) -> str | None:
-    """Digest everything that determines the shards of a build, except for the files that it reads; None if unknown.
-
-    That is the code, the attributes of the builder, the arguments of its generators, environment variables whose names
-    are in the code, and the working folder. Code without a file, or a value that cannot be pickled, is unknown. So is
-    code whose reads a ``Witness`` may not notice.
-    """
-    code = CodeReader(asks_versions=False)
-    is_pieced = any(isinstance(examples, Pieces) for examples in splits.values())
-    try:
-        arguments = {name: _arguments_of(examples, builder) for name, examples in splits.items()}
-        pickled = pickle_with_names([vars(builder), arguments])
-        stamps = [stamp for text in pickled.texts for stamp in _stamps(text, _URL if is_pieced else _OBJECT_URL)]
-    except Exception:  # noqa: BLE001 (a value cannot be pickled, or names what cannot be found)
-        return None
-    sources = code.digests(type(builder), pickled.codes)
-    if sources is None or not code.is_provable():
-        return None
-    key = _key_of(builder, features, code)
-    packages = [stamp_of(path) for path in sys.path if not INSTALLED.isdisjoint(Path(path).parts)]
-    parts = [key, sources, stamps, dict(counts), code.environment, os.fspath(Path.cwd()), packages]
-    return hashlib.sha256(pickled.content + json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-def _arguments_of(examples: Any, builder: DatasetBuilder) -> Any:
-    """Return the values that determine the examples of a split.
-
-    Raises:
-        TypeError: the values are unknown before they are used.
-    """
-    if inspect.isgenerator(examples):
-        values = inspect.getgeneratorlocals(examples)
-        # The attributes of the builder are compared separately.
-        return [examples.gi_code.co_qualname, {name: None if it is builder else it for name, it in values.items()}]
-    if isinstance(examples, Pieces) and not isinstance(examples.inputs, list | tuple | range):
-        raise TypeError("the inputs are generated")
-    return examples
 
 
 def _key_of_function(key: str, generate: Callable[[Any], Any], code: CodeReader) -> str | None:

@@ -51,6 +51,9 @@ _COLUMNS: Final = {
     help="Shards of each split.  [default: by size and count, as TFDS does]",
 )
 @click.option("--rebuild", is_flag=True, help="Build even if the version is published, and compare the content.")
+@click.option(
+    "--finished", is_flag=True, help="Publish the finished shards of an earlier run that could not publish them."
+)
 @description_options
 @promote_option
 @click.option(
@@ -66,6 +69,7 @@ def build(
     processes: int | None,
     num_shards: int | None,
     rebuild: bool,
+    finished: bool,
     promote: bool | None,
     dry_run: bool,
     show: int,
@@ -87,6 +91,8 @@ def build(
         registry build 'my_package.my_data:MyData/small:1.*'
         registry build my_data --dry-run --show 20
     """
+    if dry_run and finished:
+        raise UsageError("--finished publishes shards, so it cannot be combined with --dry-run")
     options: dict[str, Any] = {"processes": processes, "num_shards": num_shards, "rebuild": rebuild, **description}
     with (
         session.connect_to_publish(dry_run=dry_run) as catalog,
@@ -96,7 +102,7 @@ def build(
         if dry_run:
             preview = catalog.preview_build(builder, show=show, progress=progress, **options)
         else:
-            publication = catalog.build(builder, promote=promote, progress=progress, **options)
+            publication = catalog.build(builder, finished=finished, promote=promote, progress=progress, **options)
             reference = publication.version.reference
             keep_published(session, catalog, reference, progress, attach=with_columns, keep=keep_columns)
     if not dry_run:

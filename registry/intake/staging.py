@@ -18,9 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.building import DEFAULT_BUDGET_BYTES, ExternalSorter, KeyedFrames, SortKeys, write_split
-from registry.building.finished import find_finished, forget_finished, keep_or_give_up, key_of_values, record_finished
+from registry.building.finished import (
+    are_unchanged,
+    find_finished,
+    forget_finished,
+    keep_or_give_up,
+    key_of_values,
+    record_finished,
+)
 from registry.building.publication_folds import Folded, publication_kinds
-from registry.building.witness import are_unchanged
 from registry.engines import Engine, Piece, choose_engine, has_engine_of_block, watch_tasks
 from registry.errors import DuplicateKeyError, SourceError, UsageError, spell, suggest
 from registry.features import FeaturesDict

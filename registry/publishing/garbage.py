@@ -634,7 +634,7 @@ class GarbageCollector:
 def judge_finished(*, is_old: bool, is_ours: bool) -> _Verdict:
     """Decide about finished shards that could not be published, and that no process uses."""
     if not is_old:
-        return _KEPT, "finished shards that could not be published; the same command publishes them"
+        return _KEPT, "finished shards that could not be published; a later run may publish them"
     if not is_ours:
         return _UNKNOWN, "finished shards that another catalog may publish"
     return _FOUND, "finished shards that nobody published for the grace period"

@@ -1,15 +1,14 @@
-"""Finished shards that could not be published stay, and the next identical command publishes them."""
+"""Finished shards that could not be published stay, and a later run publishes them."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import sqlite3
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from support.levels import cases, either
 import registry
 from registry import Catalog
 from registry.catalog import schema
-from registry.errors import CatalogUnavailableError, RegistryError
+from registry.errors import CatalogUnavailableError, RegistryError, UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -69,8 +68,10 @@ def test_the_next_build_publishes_what_the_first_has_made(
         error = build_in_vain(catalog, tmp_path / "catalog.db", Read())
         folder = "datasets/read/1.0.0" if place == "disk" else "scratch/"
         assert f"The finished shards stay in {tmp_path}/{folder}" in str(error.hint)
-        assert str(error.hint).endswith(": the same command will publish them without making the records again.")
-        assert catalog.build(Read(), processes=1).newly
+        assert str(error.hint).endswith(
+            ": the same command with finished=True will publish them without making the records again."
+        )
+        assert catalog.build(Read(), processes=1, finished=True).newly
         assert CALLS == ["train"]
         assert numbers_of(catalog) == [0, 1, 2]
         assert catalog.dataset("read").verify(deep=True).faults == ()
@@ -95,11 +96,23 @@ def test_another_build_makes_its_own_records(
             patch.setattr("registry.publishing.publish.place_folder", _away)
             with pytest.raises(CatalogUnavailableError):
                 catalog.build(Read(**before), processes=1)
-        catalog.build(Read(**after), processes=1, **options)
+        if options:  # the shards have another form, so they are not those of this build
+            with pytest.raises(UsageError, match="no earlier run left intact shards of read:"):
+                catalog.build(Read(**after), processes=1, finished=True, **options)
+        with warns_of_finished() if not options else nullcontext():
+            catalog.build(Read(**after), processes=1, **options)
         assert CALLS == ["train", "train"]
         assert numbers_of(catalog) == [number * after.get("scale", 1) for number in range(3)]
         assert len(catalog.dataset("read").splits["train"].filenames) == options.get("num_shards", 1)
     assert left_behind(tmp_path) == [], "the shards of the other build are removed"
+
+
+def warns_of_finished() -> Any:
+    text = (
+        r"^the records are made again, although an earlier run left finished shards of read:1\.0\.0 in .*\. "
+        "If code and inputs are the same, finished=True publishes these$"
+    )
+    return pytest.warns(registry.RegistryWarning, match=text)
 
 
 def _away(*_: object, **__: object) -> Any:
@@ -110,56 +123,6 @@ def _rewrite_in_secret(path: Path) -> None:
     facts = path.stat()
     path.write_text(path.read_text()[::-1].strip().rjust(facts.st_size) if path.suffix == ".txt" else "a\n2\n1\n")
     os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
-
-
-FILES: dict[str, Callable[[Path], object]] = {
-    "nothing": lambda path: path,
-    "another content": lambda path: path.write_text("7 8"),
-    "as many bytes": lambda path: path.write_text("5 4 3"),
-    "as many bytes at the same time": _rewrite_in_secret,
-    "another file of the same content": lambda path: (path.unlink(), path.write_text("3 4 5")),
-}
-
-
-@pytest.mark.parametrize("named_by", ["an attribute", "the environment"])
-@pytest.mark.parametrize("change", cases(FILES, everyday=3))
-def test_a_changed_input_is_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, named_by: str
-) -> None:
-    path = tmp_path / "numbers.txt"
-    path.write_text("3 4 5")
-    monkeypatch.setattr("registry.publishing.publish.place_folder", _away)
-    options: dict[str, Any] = {"path": path} if named_by == "an attribute" else {}
-    if not options:
-        monkeypatch.setenv("NUMBERS_FILE", str(path))
-    with registry.connect(tmp_path / "catalog.db") as catalog:
-        with pytest.raises(CatalogUnavailableError):
-            catalog.build(Read(**options), processes=1)
-        monkeypatch.undo()
-        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
-        if not options:
-            monkeypatch.setenv("NUMBERS_FILE", str(path))
-        FILES[change](path)
-        catalog.build(Read(**options), processes=1)
-        assert numbers_of(catalog) == sorted(map(int, path.read_text().split()))
-    assert len(CALLS) == (1 if change == "nothing" else 2)
-    assert left_behind(tmp_path) == []
-
-
-def test_another_variable_of_the_environment_reads_another_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, text in (("a", "1"), ("b", "2")):
-        (tmp_path / name).write_text(text)
-    with registry.connect(tmp_path / "catalog.db") as catalog:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("registry.publishing.publish.place_folder", _away)
-            patch.setenv("NUMBERS_FILE", str(tmp_path / "a"))
-            with pytest.raises(CatalogUnavailableError):
-                catalog.build(Read(), processes=1)
-        monkeypatch.setenv("NUMBERS_FILE", str(tmp_path / "b"))
-        catalog.build(Read(), processes=1)
-        assert numbers_of(catalog) == [2]
 
 
 def _flip(path: Path) -> None:
@@ -188,7 +151,10 @@ def test_shards_that_are_damaged_at_their_final_place_are_built_again(tmp_path: 
         (shard,) = tmp_path.rglob("read-train.tfrecord-*")
         assert shard.parent.name == "1.0.0"
         DAMAGES[damage](shard)
-        publication = catalog.build(Read(), processes=1)
+        with pytest.raises(UsageError, match="no earlier run left intact shards"):
+            catalog.build(Read(), processes=1, finished=True)
+        with warns_of_finished():
+            publication = catalog.build(Read(), processes=1)
         assert publication.newly
         assert CALLS == ["train", "train"]
         assert publication.notes[0].startswith("replaced a damaged folder, which was moved to ")
@@ -208,10 +174,13 @@ def test_damaged_shards_are_noticed_and_built_again(
                 catalog.build(Read(), processes=1)
         (shard,) = tmp_path.rglob("read-train.tfrecord-*")
         DAMAGES[damage](shard)
-        assert catalog.build(Read(), processes=1).newly
+        is_harmless = damage in ("a damaged description", "another file")
+        if not is_harmless:
+            with pytest.raises(UsageError, match="no earlier run left intact shards"):
+                catalog.build(Read(), processes=1, finished=True)
+        assert catalog.build(Read(), processes=1, finished=is_harmless).newly
         assert numbers_of(catalog) == [0, 1, 2]
         assert catalog.dataset("read").verify(deep=True).faults == ()
-    is_harmless = damage in ("a damaged description", "another file")
     assert len(CALLS) == (1 if is_harmless else 2)
     assert left_behind(tmp_path) == []
 
@@ -231,7 +200,8 @@ def _build_other_content_after_the_move(tmp_path: Path) -> None:
 def test_other_content_takes_the_place_of_a_folder_that_was_not_published(tmp_path: Path) -> None:
     _build_other_content_after_the_move(tmp_path)
     with registry.connect(tmp_path / "catalog.db") as catalog:
-        publication = catalog.build(Read(path=tmp_path / "numbers.txt"), processes=1)
+        with warns_of_finished():
+            publication = catalog.build(Read(path=tmp_path / "numbers.txt"), processes=1)
         assert publication.newly
         (aside,) = (tmp_path / "datasets/read").glob("leftover.*_1.0.0")
         assert publication.notes == (
@@ -247,10 +217,10 @@ def test_after_other_content_was_moved_aside_a_killed_build_is_published_by_the_
     with registry.connect(tmp_path / "catalog.db") as catalog:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("registry.publishing.placing.write_owner", _interrupt)  # the place is empty now
-            with pytest.raises(KeyboardInterrupt):
+            with pytest.warns(registry.RegistryWarning), pytest.raises(KeyboardInterrupt):
                 catalog.build(Read(path=tmp_path / "numbers.txt"), processes=1)
         assert not (tmp_path / "datasets/read/1.0.0").exists()
-        assert catalog.build(Read(path=tmp_path / "numbers.txt"), processes=1).newly
+        assert catalog.build(Read(path=tmp_path / "numbers.txt"), processes=1, finished=True).newly
         assert numbers_of(catalog) == [7, 8]
     assert CALLS == ["train", "train"], "the third build publishes what the second has made"
 
@@ -266,7 +236,7 @@ def test_other_content_never_takes_the_place_of_a_folder_that_may_be_named(tmp_p
     with registry.connect(path, data_dir=tmp_path / "datasets") as catalog:
         if path.name == "catalog.db":
             catalog.import_tfds(tmp_path / "datasets/read/1.0.0")
-        with pytest.raises(registry.errors.ConflictError):
+        with warns_of_finished(), pytest.raises(registry.errors.ConflictError):
             catalog.build(Read(path=tmp_path / "numbers.txt"), processes=1, rebuild=True)
     assert list((tmp_path / "datasets/read").glob("leftover.*")) == []
 
@@ -308,7 +278,7 @@ def test_the_shards_of_a_killed_build_are_published_by_another_process(
     done = warm_python.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode in (-getattr(signal, sent), 1, 130), done.stderr
     with registry.connect(tmp_path / "catalog.db", data_dir=data_dir) as catalog:
-        assert catalog.build(Read(), processes=1).newly
+        assert catalog.build(Read(), processes=1, finished=True).newly
         assert CALLS == [], "the records are those of the other process"
         assert numbers_of(catalog) == [0, 1, 2]
         assert catalog.reservations.list() == ()
@@ -327,7 +297,7 @@ def test_garbage_collection_names_finished_shards_and_removes_old_ones(tmp_path:
                     catalog.build(Read(), processes=1)
             kept = [one for one in catalog.collect_garbage(dry_run=True) if "finished shards" in one.why]
             assert [(str(one.outcome), one.why) for one in kept] == [
-                ("kept", "finished shards that could not be published; the same command publishes them")
+                ("kept", "finished shards that could not be published; a later run may publish them")
             ]
             assert kept[0].num_bytes > 0
             removed = catalog.collect_garbage(older_than=timedelta(0))
@@ -454,7 +424,11 @@ from counted_builders import CALLS, Read
 import registry
 catalog = registry.connect({catalog!r})
 while time.time() < {start!r}: pass
-print(json.dumps([catalog.build(Read(), processes=1).newly, len(CALLS)]))
+try:
+    newly = catalog.build(Read(), processes=1, finished=True).newly
+except registry.errors.UsageError:  # the other process has taken them over
+    newly = catalog.build(Read(), processes=1).newly
+print(json.dumps([newly, len(CALLS)]))
 """
 
 
@@ -501,7 +475,7 @@ def test_after_ctrl_c_a_note_says_where_the_shards_stay(tmp_path: Path, monkeypa
                 pytest.raises(KeyboardInterrupt),
             ):
                 catalog.build(Read(), processes=1)
-        assert catalog.build(Read(), processes=1).newly
+        assert catalog.build(Read(), processes=1, finished=True).newly
     assert CALLS == ["train"]
 
 
@@ -512,203 +486,25 @@ def test_a_build_with_workers_is_published_by_the_next_one(tmp_path: Path, proce
             patch.setattr("registry.publishing.publish.place_folder", _away)
             with pytest.raises(CatalogUnavailableError):
                 catalog.build(Read(), processes=processes)
-        assert catalog.build(Read(), processes=1).newly, "the number of processes does not matter"
+        assert catalog.build(Read(), processes=1, finished=True).newly, "the number of processes does not matter"
     assert CALLS == ["train"]
 
 
-PROGRAMS = """
-import os, subprocess, sys
-from registry import DatasetBuilder
-from registry.features import FeaturesDict
-class Program(DatasetBuilder):
-    VERSION = "1.0.0"
-    calls = 0
-    def features(self):
-        return FeaturesDict({"text": "string"})
-    def splits(self):
-        return {"train": self.examples()}
-    def examples(self):
-        Program.calls += 1
-        yield 0, {"text": subprocess.run(["cat", "numbers.txt"], capture_output=True).stdout}
-"""
-
-
-def test_what_another_program_has_read_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "program_builder.py").write_text(
-        PROGRAMS.replace('"string"', "Text()").replace("import FeaturesDict", "import FeaturesDict, Text")
-    )
-    (tmp_path / "numbers.txt").write_text("1")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    from program_builder import Program  # type: ignore[import-not-found] # the test writes it
-
-    with registry.connect(tmp_path / "catalog.db") as catalog:
-        with monkeypatch.context() as patch:
-            patch.setattr("registry.publishing.publish.place_folder", _away)
-            with pytest.raises(CatalogUnavailableError):
-                catalog.build(Program, processes=1)
-        (tmp_path / "numbers.txt").write_text("2")
-        catalog.build(Program, processes=1)
-        assert Program.calls == 2
-        assert [one["text"] for one in catalog.dataset("program").read("train")] == [b"2"]
-
-
-UNSEEN = """
-import os
-from pathlib import Path
-from registry import DatasetBuilder
-from registry.features import FeaturesDict
-{top}
-class {name}(DatasetBuilder):
-    VERSION = "1.0.0"
-    calls = 0
-    def features(self):
-        return FeaturesDict({{"number": "int64"}})
-    def splits(self):
-        return {{"train": self.examples()}}
-    def examples(self):
-        {name}.calls += 1
-        for place, number in enumerate({numbers}):
-            yield place, {{"number": number}}
-"""
-
-# What is imported and run at the top of the module, and what gives the numbers.
-READERS: dict[str, tuple[str, str]] = {
-    "Parquet by pyarrow": (
-        "import pyarrow.parquet as pq",
-        "pq.read_table(os.environ['NUMBERS'] + '.parquet')['number'].to_pylist()",
-    ),
-    "Parquet by a literal path": ("import pyarrow.parquet as pq", "pq.read_table('n.parquet')['number'].to_pylist()"),
-    "CSV by pyarrow": ("from pyarrow import csv", "csv.read_csv('n.csv')['number'].to_pylist()"),
-    "a data set by pyarrow": (
-        "import pyarrow.dataset as ds",
-        "ds.dataset('n.parquet').to_table()['number'].to_pylist()",
-    ),
-    "a lazy frame of polars": (
-        "import polars",
-        "polars.scan_parquet('n.parquet').collect()['number'].to_list()",
-    ),
-    "Parquet by pandas": ("import pandas", "pandas.read_parquet('n.parquet')['number'].tolist()"),
-    "a package that the code imports by a text": (
-        "import importlib",
-        "importlib.import_module('pyarrow.parquet').read_table('n.parquet')['number'].to_pylist()",
-    ),
-    "the size of a file": ("", "[os.path.getsize('n.txt')]"),
-    "the size by stat": ("", "[Path('n.txt').stat().st_size]"),
-    "the size by a hidden name": ("", "[getattr(os, 'stat')('n.txt').st_size]"),
-    "whether a file exists": ("", "[int(Path('n.new').exists())]"),
-    "a file at the import": ("with open('n.txt') as file:\n    DATA = file.read()", "map(int, DATA.split())"),
-    "a path at the import": ("DATA = Path('n.txt').read_text()", "map(int, DATA.split())"),
-    "a function at the import": (
-        "def get(path):\n    return Path(path).read_text()\nDATA = get('n.txt')",
-        "map(int, DATA.split())",
-    ),
-    "a class body at the import": (
-        "class Kept:\n    with open('n.txt') as file:\n        data = file.read()",
-        "map(int, Kept.data.split())",
-    ),
-    "a default at the import": (
-        "def kept(data=Path('n.txt').read_text()):\n    return data",
-        "map(int, kept().split())",
-    ),
-    "a function that is passed at the import": (
-        "DATA = [*map(Path.read_text, [Path('n.txt')])][0]",
-        "map(int, DATA.split())",
-    ),
-    "another process": (
-        "import multiprocessing\ndef kept():\n    return Path('n.txt').read_text()\n"
-        "def ask():\n    with multiprocessing.get_context('fork').Pool(1) as pool:\n        text = pool.apply(kept)\n"
-        "        pool.close()\n        pool.join()\n        return text",
-        "map(int, ask().split())",
-    ),
-}
-NOTICED: dict[str, tuple[str, str]] = {
-    "a file": ("", "map(int, Path('n.txt').read_text().split())"),
-    "NumPy": ("import numpy as np", "np.loadtxt('n.txt', dtype=int, ndmin=1).tolist()"),
-    "constants at the import": (
-        "import re\nfrom dataclasses import dataclass\n@dataclass\nclass Place:\n    name: str\n"
-        "WORD = re.compile('[0-9]+')\nPLACE = Place(name='n.txt')\nROOT = Path(__file__).parent / 'data'",
-        "map(int, WORD.findall(Path(PLACE.name).read_text()))",
-    ),
-}
-
-
-def _write_numbers(numbers: list[int]) -> None:
-    import polars as pl
-
-    frame = pl.DataFrame({"number": numbers})
-    frame.write_parquet("n.parquet")
-    frame.write_csv("n.csv")
-    Path("n.txt").write_text("".join(f"{number}\n" for number in numbers))
-
-
-def _build_after_an_outage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: tuple[str, str], change: Callable[[], object]
-) -> tuple[int, list[int]]:
-    """Build in vain, change the input, import the code again as a new process does, and build: calls, and numbers."""
-    name = f"Unseen{abs(hash(text))}"
-    (tmp_path / f"{name.lower()}.py").write_text(UNSEEN.format(top=text[0], numbers=text[1], name=name))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("NUMBERS", str(tmp_path / "n"))
-    _write_numbers([3])
-    calls = 0
-    with registry.connect(tmp_path / "catalog.db") as catalog:
-        for is_away in (True, False):
-            sys.modules.pop(name.lower(), None)
-            builder = getattr(importlib.import_module(name.lower()), name)
-            if is_away:
-                with monkeypatch.context() as patch:
-                    patch.setattr("registry.publishing.publish.place_folder", _away)
-                    with pytest.raises(CatalogUnavailableError):
-                        catalog.build(builder, processes=1)
-                change()
-            else:
-                catalog.build(builder, processes=1)
-            calls += builder.calls
-        found = [int(one["number"]) for one in catalog.dataset(name.lower()).read("train")]
-    return calls, found
-
-
-def _change() -> None:
-    _write_numbers([10])
-    Path("n.new").touch()
-
-
-@pytest.mark.parametrize("reader", cases(READERS, everyday=18))
-def test_what_python_does_not_report_is_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
-) -> None:
-    calls, numbers = _build_after_an_outage(tmp_path, monkeypatch, READERS[reader], _change)
-    assert calls == 2
-    assert numbers == [{"size": 3, "whether": 1}.get(reader.split()[1 if "size" in reader else 0], 10)]
-
-
-@pytest.mark.parametrize("reader", NOTICED)
-@pytest.mark.parametrize("is_changed", [False, True])
-def test_what_python_reports_is_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str, is_changed: bool
-) -> None:
-    change = _change if is_changed else lambda: None
-    calls, numbers = _build_after_an_outage(tmp_path, monkeypatch, NOTICED[reader], change)
-    assert (calls, numbers) == ((2, [10]) if is_changed else (1, [3]))
-
-
 @pytest.mark.parametrize("builder", [ReadInWorkers, Pictures])
-def test_what_worker_processes_have_read_is_read_again(
+def test_what_worker_processes_have_made_is_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, builder: type[Read]
 ) -> None:
     import PIL.Image
 
     monkeypatch.chdir(tmp_path)
     with registry.connect(tmp_path / "catalog.db") as catalog:
-        for number in (3, 7):
-            (tmp_path / "numbers.txt").write_text(str(number))
-            PIL.Image.new("L", (1, 1), number).save("n.png")
-            if number == 3:
-                with monkeypatch.context() as patch:
-                    patch.setattr("registry.publishing.publish.place_folder", _away)
-                    with pytest.raises(CatalogUnavailableError):
-                        catalog.build(builder, processes=2)
-        catalog.build(builder, processes=2)
-        assert {int(one["number"].item()) for one in catalog.dataset("read").read("train")} == {7}
+        (tmp_path / "numbers.txt").write_text("3")
+        PIL.Image.new("L", (1, 1), 3).save("n.png")
+        with monkeypatch.context() as patch:
+            patch.setattr("registry.publishing.publish.place_folder", _away)
+            with pytest.raises(CatalogUnavailableError):
+                catalog.build(builder, processes=2)
+        (tmp_path / "numbers.txt").unlink()
+        Path("n.png").unlink()
+        assert catalog.build(builder, processes=2, finished=True).newly
+        assert {int(one["number"].item()) for one in catalog.dataset("read").read("train")} == {3}
