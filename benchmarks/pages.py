@@ -4,11 +4,13 @@
     python benchmarks/pages.py --datasets 10000 --versions 1 --older 2000 --records 10000000 --rounds 100
 
 The catalog has the digits with their statistics, ten equal older versions of them and others without files, datasets
-of a few versions without files, and a table of numbers whose columns are kept. The pages are those that links reach
-from home, some questions, the first visits after an event, and pages of the table. ``first byte`` is what the server
-needs for a page, because it makes a page before it sends it; ``complete`` includes the style, the script and the
-pictures of the page, all from one connection. ``CPU`` is what the process of the server used for the page, so other
-work on the machine matters less. The last line of the table is the most memory that the server had.
+of a few versions without files, two versions of photographs and of 200 columns, and a table of numbers whose columns
+are kept. The pages are those that links reach from home, some questions, the first visits after an event, the pages of
+the photographs and of the 200 columns, and pages of the table. ``first byte`` is what the server needs for a page,
+because it makes a page before it sends it; ``complete`` includes the style, the script and the pictures of the page,
+all from one connection. ``CPU`` is what the process of the server used for a page, so other work on the machine matters
+less; ``first`` is that of the first request, before anything about the page is remembered. The last line of the table
+is the most memory that the server had.
 
 Datasette (from the extra ``peers``) serves the same digits from a table of SQLite, in a process of its own: label and
 image of each record. Its table is asked for as many records as a page of ours has. Both are asked in turn.
@@ -32,7 +34,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
 import numpy as np
@@ -47,7 +49,7 @@ from support.page_walk import Html, kind_of, walk  # type: ignore[import-not-fou
 import registry
 from registry.builders.digits import Digits
 from registry.catalog import PublicationDetails, open_catalog
-from registry.features import features_to_json
+from registry.features import ClassLabel, FeaturesDict, Image, Scalar, Text, features_to_json
 from registry.model import FeatureFingerprint, SplitFingerprint
 
 QUERIES: Final = (
@@ -61,7 +63,9 @@ QUERIES: Final = (
 )
 TABLE: Final = "datasets/table/1.0.0/records/"
 FILTER: Final = f"{TABLE}?split=train&where=price+%3E+{{}}"
-TICKS: Final = os.sysconf("SC_CLK_TCK")
+VERSION: Final = "datasets/{}/2.0.0/"
+PARTS: Final = ("", "records/", "records/train/1/", "statistics/", "splits/", "changes/", "files/")
+WIDE: Final = ("records/?split=train&where=value_000+%3E+0.5", "records/?split=train&sort=value_005")
 
 
 class Server:
@@ -73,9 +77,12 @@ class Server:
         self._connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=60)
 
     def cpu_seconds(self) -> float:
-        """The CPU time of the process of the server until now."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+        """The CPU time of the threads of the server until now."""
+        spent = 0
+        for task in Path(f"/proc/{self.pid}/task").iterdir():
+            with suppress(OSError):  # it has ended
+                spent += int((task / "schedstat").read_text(encoding="ascii").split()[0])
+        return spent / 1e9
 
     def get(self, address: str) -> tuple[float, bytes]:
         """The seconds to the first byte of an answer, and its body."""
@@ -128,14 +135,20 @@ def main() -> None:
         with registry.connect(file) as catalog:
             add_older(catalog, options.older)
             add_table(catalog, options.records)
+            for builder in (_Photographs, _OtherPhotographs, _Wide, _OtherWide):
+                catalog.build(builder)
+                catalog.dataset(f"{builder.name}:{builder.VERSION}").compute_statistics()
         with Browse(file, "--no-open") as browse, registry.connect(file) as catalog:
             ours = Server(browse.url, browse.process.pid)
             pages = walk(browse, most=1, follows=is_representative).pages
             kinds = {kind_of(browse.url, page): page for page in reversed(pages)}
             print(f"{options.datasets + 1:,} datasets; {options.rounds} rounds; milliseconds", flush=True)
-            print(f"{'page':<44} {'p50':>7} {'p95':>7} {'CPU':>7} {'KB':>7}")
+            print(f"{'page':<44} {'p50':>7} {'p95':>7} {'CPU p50':>8} {'CPU p95':>8} {'first':>7} {'KB':>7}")
             for page in sorted({*kinds.values(), *map(browse.url.__add__, QUERIES)}, key=len):
                 measure(ours, page, options.rounds)
+            for name, parts in (("photographs", PARTS), ("wide", PARTS + WIDE)):
+                for part in parts:
+                    measure(ours, VERSION.format(name) + part, options.rounds)
             numbers = iter(range(10**9))
 
             def note() -> None:
@@ -205,6 +218,57 @@ def add_table(catalog: registry.Catalog, num_records: int) -> None:
     catalog.dataset("table").keep_columns(columns=["price", "count"])
 
 
+class _Photographs(registry.DatasetBuilder):
+    """Twenty photographs of 640 x 480 pixels, of which two differ between its versions."""
+
+    name, VERSION, RELEASE_NOTES = "photographs", "1.0.0", {"1.0.0": "First", "2.0.0": "Two were retouched"}
+
+    def features(self) -> FeaturesDict:
+        return FeaturesDict({"image": Image(shape=(480, 640, 3), encoding_format="jpeg"), "text": Text()})
+
+    def splits(self) -> dict[str, Iterator[tuple[int, dict[str, Any]]]]:
+        return {"train": self._rows()}
+
+    def _rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        rows, columns = np.mgrid[:480, :640]
+        for number in range(20):
+            waves = [np.sin(columns / (20 + number) + rows / 50), np.cos(rows / (30 + number)), np.sin(rows * columns)]
+            picture = (np.stack(waves, axis=-1) * 100 + 128).astype(np.uint8)
+            if self.VERSION != "1.0.0" and number % 10 == 3:
+                picture[100:160, 200:300] = 255 - picture[100:160, 200:300]
+            yield number, {"image": picture, "text": f"photograph {number}"}
+
+
+class _OtherPhotographs(_Photographs):
+    name = "photographs"
+    VERSION = "2.0.0"
+
+
+class _Wide(registry.DatasetBuilder):
+    """3,000 records of 200 columns: numbers, texts, classes and bools; some differ between its versions."""
+
+    name, VERSION, RELEASE_NOTES = "wide", "1.0.0", {"1.0.0": "First", "2.0.0": "Some values"}
+
+    def features(self) -> FeaturesDict:
+        kinds = [Scalar("float64"), Scalar("int64"), Text(), ClassLabel(names=["x", "y", "z"]), Scalar("bool")]
+        return FeaturesDict({f"value_{place:03}": kinds[place % 5] for place in range(200)})
+
+    def splits(self) -> dict[str, Iterator[tuple[int, dict[str, Any]]]]:
+        return {"train": self._rows(3000), "test": self._rows(500)}
+
+    def _rows(self, num_records: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        for number in range(num_records):
+            shift = 0 if self.VERSION == "1.0.0" or number % 7 else 0.5
+            values = (np.random.default_rng(number).random(200) + shift) % 1
+            row = [[it, int(it * 1000), f"word {it:.2f}", int(it * 3), it > 0.5] for it in values.tolist()]
+            yield number, {f"value_{place:03}": kinds[place % 5] for place, kinds in enumerate(row)}
+
+
+class _OtherWide(_Wide):
+    name = "wide"
+    VERSION = "2.0.0"
+
+
 def is_representative(page: str) -> bool:
     """Whether a page is of the digits, or of the whole catalog, and asks no question."""
     return "?" not in page and ("/datasets/" not in page or "/datasets/digits/" in page)
@@ -219,17 +283,22 @@ def measure(
 ) -> None:
     """Ask for a page, and print a line; ``prepare`` is called before each request."""
     address: Callable[[], str] = page if callable(page) else lambda: str(page)
+    begin = server.cpu_seconds()
     server.get(address())
-    before, times, body = server.cpu_seconds(), list[float](), b""
+    first_cpu = server.cpu_seconds() - begin
+    times, spent, body = list[float](), list[float](), b""
     for _ in range(rounds):
         prepare()
+        begin = server.cpu_seconds()
         first, body = server.get(address())
         times.append(first)
-    cpu = (server.cpu_seconds() - before) / rounds
-    cuts = statistics.quantiles(times, n=20)
+        spent.append(max(0.0, server.cpu_seconds() - begin))
+    wall, cpu = statistics.quantiles(times, n=20), statistics.quantiles(spent, n=20)
     name = name or address().removeprefix(server.url) or "home"
     print(
-        f"{name:<44.44} {cuts[9] * 1e3:7.1f} {cuts[18] * 1e3:7.1f} {cpu * 1e3:7.1f} {len(body) / 1e3:7.1f}", flush=True
+        f"{name:<44.44} {wall[9] * 1e3:7.1f} {wall[18] * 1e3:7.1f} {cpu[9] * 1e3:8.1f} {cpu[18] * 1e3:8.1f} "
+        f"{first_cpu * 1e3:7.1f} {len(body) / 1e3:7.1f}",
+        flush=True,
     )
 
 
