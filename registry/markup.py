@@ -67,12 +67,12 @@ def bars(counts: Sequence[int], most: int = 32) -> Markup:
     sums = [sum(counts[start : start + joined]) for start in range(0, len(counts), joined)]
     highest = max(sums, default=0) or 1
     drawn = "".join(
-        f'<rect x="{5 * place}" y="{20 - height}" width="4" height="{height}"/>'
+        f"M{5 * place} 20v-{height}h4v{height}z"
         for place, count in enumerate(sums)
         if (height := -(-20 * count // highest))
     )
-    width = 5 * len(sums)
-    return Markup(f'<svg width="{width}" height="20" fill="currentColor" style="opacity:.6">{drawn}</svg>')
+    size = f'width="{5 * len(sums)}" height="20"'
+    return Markup(f'<svg {size} fill="currentColor" style="opacity:.6"><path d="{drawn}"/></svg>')
 
 
 def picture(png: bytes, title: str = "") -> Markup:
@@ -84,17 +84,20 @@ def picture(png: bytes, title: str = "") -> Markup:
 
 
 def panel(title: Any, *parts: Any) -> str:
-    """The HTML of an object: a title and parts. Parts that would exceed the maximum size are left out."""
+    """The HTML of an object: a title and parts. Rows and parts that would exceed the maximum size are left out."""
 
     def bounded() -> Iterator[str]:
         room = MOST_BYTES - 1000
         for part in parts:
-            text = part if isinstance(part, Markup) else f"<div>{escape(part, 2000)}</div>"
-            room -= len(text.encode())
-            if room < 0:
+            text = (part if isinstance(part, Markup) else f"<div>{escape(part, 2000)}</div>").encode()
+            if len(text) > room:
+                end = text.rfind(b"</tr>", 0, room)
+                if text.find(b"<tbody>") < end:
+                    yield f"{text[:end].decode()}</tr></tbody></table>"
                 yield "<div>The rest is too long to be shown here.</div>"
                 return
-            yield text
+            room -= len(text)
+            yield text.decode()
 
     name = f'<div style="font-weight:bold">{escape(str(title).strip("<>"), 100)}</div>'
     return f'<div style="font-size:90%;line-height:1.5;overflow-x:auto">{name}{"".join(bounded())}</div>'

@@ -161,7 +161,7 @@ class Duplicates:
     shared: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SplitStatistics(Mapping[str, FeatureStatistics]):
     """The statistics of each leaf of the schema, by its path, in the order of the schema.
 
@@ -187,6 +187,9 @@ class SplitStatistics(Mapping[str, FeatureStatistics]):
 
     def __len__(self) -> int:
         return len(self.features)
+
+    def __repr__(self) -> str:
+        return f"<SplitStatistics: {self.num_examples} examples, {len(self)} features>"
 
 
 def distribution(feature: FeatureStatistics) -> tuple[int, ...]:
