@@ -167,6 +167,31 @@ def test_work_that_does_not_ask_for_a_cluster_loads_no_ray(tmp_path: Path) -> No
     assert "ray" not in loaded
 
 
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl"])
+def test_a_command_that_adds_loads_no_pandas(tmp_path: Path, name: str) -> None:
+    loaded = loaded_by(f"{adding(tmp_path, name)}main.main()", {"pandas", "pyarrow"})
+
+    assert loaded == {"pyarrow"}
+
+
+def test_a_program_that_adds_still_converts_objects_of_pandas(tmp_path: Path) -> None:
+    after = "import pandas, pyarrow\nassert pyarrow.array([pandas.NA, 1], from_pandas=True).null_count == 1"
+
+    assert loaded_by(f"{adding(tmp_path, 'rows.csv')}main.run(sys.argv[1:])\n{after}", {"pandas"}) == {"pandas"}
+
+
+def adding(folder: Path, name: str) -> str:
+    """Code before a call of the command line that adds a file of this name."""
+    rows = '{"id": 1, "price": 0.5}\n' if name.endswith("jsonl") else "id,price,name\n1,0.5,a\n2,3,b\n"
+    (folder / name).write_text(rows, encoding="utf-8")
+    arguments = ["registry", "add", str(folder / name)]
+    return (
+        f"import contextlib, io, os, sys\nos.environ['REGISTRY_CATALOG'] = {str(folder / 'catalog.db')!r}\n"
+        f"from registry.cli import main\nsys.argv = {arguments!r}\n"
+        "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n    "
+    )
+
+
 def test_every_public_name_is_there_and_no_other() -> None:
     assert all(getattr(registry, name) is not None for name in registry.__all__)
     assert set(registry.__all__) <= set(dir(registry))
