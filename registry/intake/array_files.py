@@ -174,7 +174,8 @@ def _read_header(store: Store, place: str, name: str, member: str | None) -> Sto
             shape, _, dtype = read(file)
             offset = file.tell()
     except _HEADER_FAULTS as error:
-        raise _fault(name, f"{text}: damaged array: {str(error).partition('. ')[0]}", "Write it again.") from error
+        reason = str(error).partition(". ")[0].partition(": <ast.")[0]  # the rest is the address of an object of Python
+        raise _fault(name, f"{text}: damaged array: {reason}", "Write it again.") from error
     if dtype.hasobject:
         raise _fault(
             name,

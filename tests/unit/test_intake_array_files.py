@@ -152,6 +152,9 @@ def test_arrays_that_are_refused(tmp_path: Path) -> None:
     np.save(path, np.zeros(1))
     path.write_bytes(path.read_bytes().replace(b"'descr'", b"'descr("))
     assert error_of(tmp_path).startswith("a.npy: damaged array: ")
+    np.save(path, np.zeros(1))
+    path.write_bytes(path.read_bytes().replace(b"False", b"false"))
+    assert error_of(tmp_path) == "a.npy: damaged array: malformed node or string on line 1"
     path.write_bytes(b"hello")
     assert error_of(tmp_path).startswith("a.npy: damaged array: ")
     path.write_bytes(b"")
