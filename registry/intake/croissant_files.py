@@ -213,8 +213,8 @@ class _Opener:
             self._fail(f"the file set {found.id!r} is in several archives, which is not supported", _OTHER)
         else:
             base = self._resolve(containers[0].id, inside)
-        names = _matches(base.names, found.includes or ("*",))
-        names = [name for name in names if name not in set(_matches(names, found.excludes))]
+        excluded = set(_matches(base.names, found.excludes))
+        names = [name for name in _matches(base.names, found.includes or ("*",)) if name not in excluded]
         if not names:
             globs = ", ".join(found.includes) or "*"
             self._fail(f"no file matches {globs}, the file set {found.id!r}", _BESIDE)
