@@ -73,7 +73,7 @@ class StagedBuild:
     shards: Mapping[str, tuple[Shard, ...]]
     folded: Folded
     store: Store
-    runs: RunFolder
+    runs: RunFolder | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -81,7 +81,8 @@ class StagedBuild:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         keep_or_give_up(self.staged, error, option=spell("finished", True))
         if kind is None:  # otherwise the next build continues from the runs
-            self.runs.remove()
+            if self.runs is not None:
+                self.runs.remove()
             forget_finished(self.store, self.staged.final)
 
 
@@ -133,10 +134,9 @@ def build_dataset(
     features = call_features(builder)
     splits = call_splits(builder)
     counts = _shard_counts(builder, splits, num_shards)
-    runs = RunFolder(store, final, builder, features)
     key = _key_of(builder, features, counts)
     if finished:
-        return _finished_build(builder, features, key, store, runs)
+        return _finished_build(builder, features, key, store)
     if place := place_of_finished(store, final, key=key):
         warn(
             f"the records are made again, although an earlier run left finished shards of {builder.reference} in "
@@ -144,6 +144,7 @@ def build_dataset(
         )
     staged = store.stage(final)
     is_pieced = any(isinstance(examples, Pieces) for examples in splits.values())
+    runs = RunFolder(store, final, builder, features) if is_pieced else None
     try:
         made: dict[str, tuple[Split, tuple[Shard, ...]]] = {}
         results: dict[str, list[Any] | None] = {}
@@ -186,9 +187,7 @@ def _key_of(builder: DatasetBuilder, features: FeaturesDict, counts: Mapping[str
     return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()
 
 
-def _finished_build(
-    builder: DatasetBuilder, features: FeaturesDict, key: str, store: Store, runs: RunFolder
-) -> StagedBuild:
+def _finished_build(builder: DatasetBuilder, features: FeaturesDict, key: str, store: Store) -> StagedBuild:
     """Return the build whose shards an earlier run has written. The folds run over these shards."""
     final = version_folder(builder.name, builder.config_name, builder.version)
     finished = find_finished(store, final, key=key)
@@ -206,7 +205,6 @@ def _finished_build(
         shards=MappingProxyType({split.name: shards for split, shards in finished.made}),
         folded=Folded(),
         store=store,
-        runs=runs,
     )
 
 
@@ -232,7 +230,7 @@ class _SplitJob:
     codec: Codec
     split: str
     staged: StagedFolder
-    runs: RunFolder
+    runs: RunFolder | None
     input_labels: InputLabels
     engine: Engine
     num_shards: int | None
@@ -252,8 +250,8 @@ class _SplitJob:
             raise
 
     def _run(self, examples: Examples) -> tuple[Split, tuple[Shard, ...]]:
-        if isinstance(examples, Pieces) and not self.engine.shares_files:
-            return self._run_on_cluster(examples)
+        if isinstance(examples, Pieces) and self.runs is not None and not self.engine.shares_files:
+            return self._run_on_cluster(examples, self.runs)
         with self._sorter(self.budget_bytes) as sorter:
             self._encode(examples, sorter)
             return write_split(
@@ -268,20 +266,20 @@ class _SplitJob:
                 progress=self.progress,
             )
 
-    def _run_on_cluster(self, examples: Pieces) -> tuple[Split, tuple[Shard, ...]]:
+    def _run_on_cluster(self, examples: Pieces, folder: RunFolder) -> tuple[Split, tuple[Shard, ...]]:
         """Build the split on a cluster, whose machines read the runs and write the shards.
 
         Records never pass through here.
         """
-        self.runs.open()
-        place = self.runs.of_split(self.split, examples.generate)
+        folder.open()
+        place = folder.of_split(self.split, examples.generate)
         made = list(self._generate_pieces(examples, runs=place))
         runs = [result.run for result in made]
         keys = [result.keys for result in made if result.keys is not None]
         check_keys(self.engine, keys, split=self.split, budget_bytes=self._task_budget_bytes, progress=self.progress)
         # A staged folder in a data directory is on the shared disk, but a folder in TMPDIR is not.
-        is_shared = self.runs.is_local
-        store = self.staged.store if is_shared else self.runs.shards
+        is_shared = folder.is_local
+        store = self.staged.store if is_shared else folder.shards
         split = plan_split(
             num_examples=sum(run.num_records for run in runs),
             num_payload_bytes=sum(result.num_payload_bytes for result in made),

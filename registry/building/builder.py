@@ -325,7 +325,7 @@ def make_builder(cls: type[BuilderT], *, config: str | None = None, version: Ver
         ConfigNotFoundError, VersionNotFoundError: this code cannot build that config or version.
     """
     check_class(cls)
-    owner, place = cls.__name__, function_place(cls.__init__)
+    owner = cls.__name__
     try:
         inspect.signature(cls.__init__).bind(None, config=config, version=version)
     except TypeError as error:
@@ -334,7 +334,7 @@ def make_builder(cls: type[BuilderT], *, config: str | None = None, version: Ver
             hint="Write def __init__(self, *, config=None, version=None): super().__init__(config=config, "
             "version=version)\nPut other settings into the fields of a BuilderConfig.",
         )
-        add_place(found, place or cls._definition)
+        add_place(found, function_place(cls.__init__) or cls._definition)
         raise found from error
     try:
         result = cls(config=config, version=version)

@@ -86,10 +86,10 @@ def record_finished(
 ) -> None:
     """Record that all shards of ``staged`` are written; an older folder of the same version is removed.
 
-    Nothing is recorded if a shard is in another store.
+    Nothing is recorded if a shard is in another store, or an input was changed meanwhile.
     """
     names = {split.filename(shard.index) for split, shards in made for shard in shards}
-    if any(not Path(staged.store.locate(name)).is_file() for name in names):
+    if not are_unchanged(inputs) or any(not Path(staged.store.locate(name)).is_file() for name in names):
         return
     _remove_left(store, staged.final)
     content = json.dumps(

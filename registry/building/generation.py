@@ -47,7 +47,7 @@ def call_features(builder: DatasetBuilder) -> FeaturesDict:
     Raises:
         BuildError: ``features()`` failed or returned something else; names the author's file and line.
     """
-    owner, place = type(builder).__name__, function_place(type(builder).features)
+    owner, method = type(builder).__name__, type(builder).features
     try:
         features: Any = builder.features()
     except (Exception, SystemExit) as error:
@@ -58,12 +58,12 @@ def call_features(builder: DatasetBuilder) -> FeaturesDict:
             hint = "Write return FeaturesDict({...}) with this dict: from registry.features import FeaturesDict"
         elif features is None:
             hint = 'Does it end without return? Write return FeaturesDict({"name": feature, ...}).'
-        raise _located(f"{owner}.features() must return a FeaturesDict, found {_kind(features)}", place, hint)
+        raise _located(f"{owner}.features() must return a FeaturesDict, found {_kind(features)}", method, hint)
     for key in builder.metadata.supervised_keys or ():
         if key not in features:
             raise _located(
                 f"{owner}.SUPERVISED_KEYS contains {key!r}, which is not a feature",
-                place,
+                method,
                 f"The features are: {', '.join(features)}.",
                 feature=key,
             )
@@ -77,7 +77,7 @@ def call_splits(builder: DatasetBuilder) -> dict[str, Examples]:
         BuildError: ``splits()`` failed or returned something else, or a split has an invalid name; names the author's
             file and line.
     """
-    owner, place = type(builder).__name__, function_place(type(builder).splits)
+    owner, method = type(builder).__name__, type(builder).splits
     try:
         splits: Any = builder.splits()
     except (Exception, SystemExit) as error:
@@ -85,13 +85,13 @@ def call_splits(builder: DatasetBuilder) -> dict[str, Examples]:
     if not isinstance(splits, Mapping) or not splits:
         found = "an empty dict" if isinstance(splits, Mapping) else _kind(splits)
         hint = 'Return a dict of split name -> (key, example) pairs, e.g. {"train": self._examples("train")}.'
-        raise _located(f"{owner}.splits() must return a dict with one split or more, found {found}", place, hint)
+        raise _located(f"{owner}.splits() must return a dict with one split or more, found {found}", method, hint)
     generators: dict[int, str] = {}
     for name, examples in splits.items():
         try:
             check_split_name(name if isinstance(name, str) else "")
         except UsageError as error:
-            raise _located(f"{owner}.splits(): invalid split name {name!r:.80}", place, error.hint) from error
+            raise _located(f"{owner}.splits(): invalid split name {name!r:.80}", method, error.hint) from error
         if isinstance(examples, Mapping):
             problem, hint = "found a dict", "Pass its items: they are pairs (key, example). Write examples.items()."
         elif isinstance(examples, Pieces):
@@ -113,7 +113,8 @@ def call_splits(builder: DatasetBuilder) -> dict[str, Examples]:
         else:
             generators[id(examples)] = name
             continue
-        raise _located(f"{owner}.splits()[{name!r}]: expected pairs (key, example), {problem}", place, hint, split=name)
+        problem = f"{owner}.splits()[{name!r}]: expected pairs (key, example), {problem}"
+        raise _located(problem, method, hint, split=name)
     return dict(splits)
 
 
@@ -302,9 +303,9 @@ class Keyer:
         return located
 
 
-def _located(problem: str, place: CodeLine | None, hint: str | None, **details: object) -> BuildError:
+def _located(problem: str, method: object, hint: str | None, **details: object) -> BuildError:
     error = BuildError(problem, hint=hint, details=details)
-    add_place(error, place)
+    add_place(error, function_place(method))
     return error
 
 

@@ -51,9 +51,7 @@ _COLUMNS: Final = {
     help="Shards of each split.  [default: by size and count, as TFDS does]",
 )
 @click.option("--rebuild", is_flag=True, help="Build even if the version is published, and compare the content.")
-@click.option(
-    "--finished", is_flag=True, help="Publish the finished shards of an earlier run that could not publish them."
-)
+@click.option("--finished", is_flag=True, help="Publish the finished shards that an earlier run could not publish.")
 @description_options
 @promote_option
 @click.option(
@@ -110,8 +108,8 @@ def build(
     elif preview is not None:
         return _present_preview(session, preview)
     else:
-        told = f"{builder} is already published: nothing would be done"
-        session.out.present("preview", {"published": True, "allowed": True}, lambda _: [told])
+        lines = [f"{builder} is already published: nothing would be done"]
+        session.out.present("preview", {"published": True, "allowed": True}, lambda _: lines)
     return 0
 
 

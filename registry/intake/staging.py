@@ -18,14 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.building import DEFAULT_BUDGET_BYTES, ExternalSorter, KeyedFrames, SortKeys, write_split
-from registry.building.finished import (
-    are_unchanged,
-    find_finished,
-    forget_finished,
-    keep_or_give_up,
-    key_of_values,
-    record_finished,
-)
+from registry.building.finished import find_finished, forget_finished, keep_or_give_up, key_of_values, record_finished
 from registry.building.publication_folds import Folded, publication_kinds
 from registry.engines import Engine, Piece, choose_engine, has_engine_of_block, watch_tasks
 from registry.errors import DuplicateKeyError, SourceError, UsageError, spell, suggest
@@ -201,7 +194,7 @@ def stage_source(
                 written = sorters.write(name, num_shards, features, results, engine, progress)
             return_freed_memory()  # the sorters are closed; verification may start workers
         overlap = _find_overlap(staged, written, features, plan.path_column, processes) if may_overlap else None
-        if finished is None and key is not None and inputs is not None and are_unchanged(inputs):
+        if finished is None and key is not None and inputs is not None:
             rows = [asdict(row) for row in bad.first]
             more = {"num_bad": bad.count, "bad": rows, "may_overlap": may_overlap}
             record_finished(staged, written, store, key=key, inputs=inputs, more=more)
