@@ -30,8 +30,8 @@ from registry.api.arguments import (
     read_moment,
     read_reference,
 )
-from registry.api.data_directory import ClientDataDirectory
 from registry.api.locations import (
+    ClientDataDirectory,
     catalog_url,
     index_folder,
     known_versions_folder,

@@ -29,8 +29,8 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     import duckdb
     import ray.data
 
-    from registry.api.info import DatasetInfo
     from registry.api.provenance import Reasons
+    from registry.api.sliced_version import DatasetInfo
     from registry.features import ImageDecoding
     from registry.interop.exporting import ExportKind, ExportReport
     from registry.interop.tfds import Exported
@@ -138,7 +138,7 @@ class Dataset(SlicedVersion):
     @property
     def info(self) -> DatasetInfo:
         """This version under the names of ``tfds.core.DatasetInfo``."""
-        from registry.api.info import DatasetInfo
+        from registry.api.sliced_version import DatasetInfo
 
         return DatasetInfo(self)
 

@@ -42,7 +42,7 @@ from registry.model import (
 from registry.plugins import BUILDERS, list_plugins
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
-    from registry.api.data_directory import ClientDataDirectory
+    from registry.api.locations import ClientDataDirectory
     from registry.catalog import CatalogBackend, PastLookUp
     from registry.features import FeaturesDict
     from registry.model import Attachment, DatasetVersion, ProgressCallback, Shard, SlicingRule, Version

@@ -31,7 +31,7 @@ from registry.model import (
 
 if TYPE_CHECKING:
     from registry.api.arguments import DatasetLike
-    from registry.api.data_directory import ClientDataDirectory
+    from registry.api.locations import ClientDataDirectory
     from registry.api.reports import ImportReport
     from registry.building import DatasetBuilder
     from registry.catalog import CatalogBackend, DataDirectory

@@ -19,8 +19,8 @@ from registry.errors import NotFoundError, RegistryError, UsageError, VersionWit
 from registry.model import Reference, VersionRequest
 
 if TYPE_CHECKING:
-    from registry.api.info import DatasetInfo
     from registry.api.loading import SplitArgument
+    from registry.api.sliced_version import DatasetInfo
     from registry.model import SlicingRule, Version
     from registry.order import ReadConfig
     from registry.reading import Slice

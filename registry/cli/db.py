@@ -29,7 +29,7 @@ def status(session: Session) -> None:
         registry db status
         registry db status --catalog postgresql://host/name
     """
-    from registry.api.data_directory import resolve_data_dir
+    from registry.api.locations import resolve_data_dir
     from registry.catalog import schema, sqlite_path
 
     with session.name_origin():

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from registry.api import Catalog
-from registry.api.data_directory import ClientDataDirectory
+from registry.api.locations import ClientDataDirectory
 from registry.catalog import open_catalog
 from registry.catalog.wrapper import CatalogWrapper, pass_call
 from registry.errors import NotFoundError, RegistryError, StorageError

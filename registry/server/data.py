@@ -31,8 +31,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from registry.api.data_directory import ClientDataDirectory
-from registry.api.locations import open_data
+from registry.api.locations import ClientDataDirectory, open_data
 from registry.catalog import CatalogBackend, DataDirectory
 from registry.catalog.service.calls import CALLS
 from registry.catalog.service_index import DATA_PATH

@@ -37,8 +37,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from registry.api import Catalog
-from registry.api.data_directory import ClientDataDirectory
 from registry.api.identity import authorization_url, nonce_of
+from registry.api.locations import ClientDataDirectory
 from registry.catalog import EventFilter
 from registry.errors import CatalogRefusedError, CatalogUnavailableError, RegistryError
 from registry.escaping import printable

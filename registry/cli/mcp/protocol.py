@@ -179,7 +179,7 @@ def _session_of(service: Service, config: ServiceConfig, who: AccessToken) -> To
 def _guard(backend: CatalogBackend, data_dir: str | None, who: AccessToken) -> Catalog:
     """The catalog as the holder of a token sees it."""
     from registry.api import Catalog
-    from registry.api.data_directory import ClientDataDirectory
+    from registry.api.locations import ClientDataDirectory
     from registry.server.rights import GuardedCatalog
 
     guarded: Any = GuardedCatalog(backend, who)
