@@ -220,7 +220,9 @@ class Publishing:
         builder, store = builder.with_experiment_defaults(defaults), open_data(self.data_dir, catalog=self.backend)
         advance = model.count_progress(progress, "verifying", str(builder.reference))
         target = self._target(False, advance, processes=processes, producer=model.Producer(action="build"))
-        with build_dataset(builder, store, processes=processes, num_shards=num_shards, progress=progress) as build:
+        with build_dataset(
+            builder, store, processes=processes, num_shards=num_shards, is_preview=True, progress=progress
+        ) as build:
             return preview_folder(build.staged.store, target, show=show)
 
     @announces("publishing", "folder")

@@ -74,15 +74,18 @@ class StagedBuild:
     folded: Folded
     store: Store
     runs: RunFolder | None = None
+    is_preview: bool = False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         keep_or_give_up(self.staged, error, option=spell("finished", True))
-        if kind is None:  # otherwise the next build continues from the runs
-            if self.runs is not None:
-                self.runs.remove()
+        if kind is not None:  # the next build continues from the runs
+            return
+        if self.runs is not None:
+            self.runs.remove()
+        if not self.is_preview:
             forget_finished(self.store, self.staged.final)
 
 
@@ -93,6 +96,7 @@ def build_dataset(
     processes: int | None = None,
     num_shards: int | Mapping[str, int] | None = None,
     finished: bool = False,
+    is_preview: bool = False,
     progress: ProgressCallback | None = None,
     budget_bytes: int = DEFAULT_BUDGET_BYTES,
 ) -> StagedBuild:
@@ -108,6 +112,7 @@ def build_dataset(
             else TFDS's rule of size and count.
         finished: take over the finished shards of an earlier run that could not publish them, instead of running the
             builder. The caller decides whether its code and its inputs are still the same.
+        is_preview: the version will not be published, so the finished shards of an earlier run stay.
         progress: called with a ``Progress``: each split is encoded, then written, in records and bytes. For ``Pieces``,
             the tasks are inputs; while several processes write, they are shards.
         budget_bytes: memory for sorting, shared by all processes. A build uses about this much, and a few chunks of
@@ -137,7 +142,7 @@ def build_dataset(
     key = _key_of(builder, features, counts)
     if finished:
         return _finished_build(builder, features, key, store)
-    if place := place_of_finished(store, final, key=key):
+    if not is_preview and (place := place_of_finished(store, final, key=key)):
         warn(
             f"the records are made again, although an earlier run left finished shards of {builder.reference} in "
             f"{place}. If code and inputs are the same, {spell('finished', True)} publishes these"
@@ -171,13 +176,22 @@ def build_dataset(
                 results[name] = fold.results()
         prepared = _describe(builder, features, [split for split, _ in made.values()])
         write_prepared(staged.store, prepared)
-        record_finished(staged, list(made.values()), store, key=key)
+        if not is_preview:
+            record_finished(staged, list(made.values()), store, key=key)
     except BaseException:
         staged.give_up()
         raise
     shards = MappingProxyType({name: written for name, (_, written) in made.items()})
     folded = Folded.of(results)
-    return StagedBuild(staged=staged, prepared=prepared, shards=shards, folded=folded, store=store, runs=runs)
+    return StagedBuild(
+        staged=staged,
+        prepared=prepared,
+        shards=shards,
+        folded=folded,
+        store=store,
+        runs=runs,
+        is_preview=is_preview,
+    )
 
 
 def _key_of(builder: DatasetBuilder, features: FeaturesDict, counts: Mapping[str, int | None]) -> str:

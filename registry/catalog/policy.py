@@ -31,11 +31,6 @@ class Policy(NamedTuple):
     filters: bool = False
     configs: str = DEFAULT_CONFIG
 
-    @property
-    def is_read(self) -> bool:
-        """Whether it only reads: it neither changes the catalog nor asks whether the caller may do so."""
-        return not self.is_write and self.role in (READER, ADMIN)
-
 
 def _read(subject: str | None = None, *, filters: bool = False, configs: str = DEFAULT_CONFIG) -> Policy:
     return Policy(READER, subject=subject, filters=filters, configs=configs)
@@ -134,3 +129,8 @@ POLICY: Final[Mapping[str, Policy]] = {
     "shards.empty_between": _read("split_id"),
     "shards.version_of": _read("split_id"),
 }
+
+READS: Final = frozenset(
+    call for call, policy in POLICY.items() if not policy.is_write and policy.role in (READER, ADMIN)
+)
+"""The calls that only read: they neither change the catalog nor ask whether the caller may do so."""

@@ -80,7 +80,8 @@ class WebCatalog(RememberingCatalog):
 
     def _call(self, call: str, *args: Any, **kwargs: Any) -> Any:
         if not self.is_service:
-            from registry.catalog.site.catalog import READS, ServiceFound
+            from registry.catalog.policy import READS
+            from registry.catalog.site.catalog import ServiceFound
 
             try:
                 if call not in READS:

@@ -479,6 +479,18 @@ def test_after_ctrl_c_a_note_says_where_the_shards_stay(tmp_path: Path, monkeypa
     assert CALLS == ["train"]
 
 
+def test_a_dry_run_of_a_build_leaves_finished_shards_alone(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("registry.publishing.publish.place_folder", _away)
+            with pytest.raises(CatalogUnavailableError):
+                catalog.build(Read(), processes=1)
+        assert catalog.preview_build(Read(), processes=1) is not None
+        assert catalog.build(Read(), processes=1, finished=True).newly
+    assert CALLS == ["train", "train"]
+    assert left_behind(tmp_path) == []
+
+
 @pytest.mark.parametrize("processes", [2, None])
 def test_a_build_with_workers_is_published_by_the_next_one(tmp_path: Path, processes: int | None) -> None:
     with registry.connect(tmp_path / "catalog.db") as catalog:

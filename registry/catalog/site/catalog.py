@@ -28,7 +28,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any, Final
 
-from registry.catalog.policy import POLICY
+from registry.catalog.policy import READS
 from registry.catalog.revision import HEAD
 from registry.catalog.service_index import service_index
 from registry.catalog.site.history import Head, KnownHead
@@ -84,9 +84,6 @@ _ABOUT_VERSIONS: Final = frozenset(
     )
 )
 """Calls about a version that was looked up, which never changes: the snapshot that is there answers."""
-
-READS: Final = frozenset(call for call, policy in POLICY.items() if policy.is_read)
-"""Every other call would write."""
 
 
 class ServiceFound(Exception):  # noqa: N818 (``WebCatalog`` goes on with the service)
