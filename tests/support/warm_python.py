@@ -29,6 +29,9 @@ MODULES: Final = (
     *("alembic.command", "psycopg", "sqlalchemy.dialects.postgresql.psycopg", "sqlalchemy.dialects.sqlite.pysqlite"),
     *("numpy", "subprocess", "concurrent.futures.thread", "uvicorn", "starlette.applications", "jinja2"),
     *("registry.server.browse", "registry.server.serve", "registry.server.service"),
+    # What additions and reads import when they begin; pyarrow imports pandas as soon as it converts an object.
+    *("registry.intake.staging", "registry.publishing.numbering", "registry.reading", "pandas", "pyarrow.parquet"),
+    *("registry.interop", "urllib3", "tarfile", "isal.igzip", "pydoc"),
 )
 PROGRAM: Final = str(Path(sys.executable).with_name("registry"))
 
