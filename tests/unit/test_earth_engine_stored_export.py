@@ -18,28 +18,22 @@ from support.earth_engine_samples import (
     write_image,
     write_records,
 )
+from support.golden import check_errors
 
 from registry.builders.earth_engine.assembling.assemble import assemble
 from registry.builders.earth_engine.grid import NO_KERNEL, Size
 from registry.builders.earth_engine.stored.export import open_export
 from registry.builders.earth_engine.stored.importing import preview_export
-from registry.errors import (
-    CorruptExampleError,
-    CorruptRecordError,
-    FeatureNotFoundError,
-    PreparedFormatError,
-    RegistryError,
-    ShardMismatchError,
-    UsageError,
-)
+from registry.errors import CorruptExampleError, CorruptRecordError, PreparedFormatError
 from registry.wire import encode_example
 
+GOLDEN = Path(__file__).parent / "golden" / "earth_engine_stored_export"
 
-def refused(folder: Path, **options: Any) -> RegistryError:
-    with pytest.raises(RegistryError) as caught:
-        open_export(folder, **options)
-    caught.value.message = caught.value.message.replace(f"file://{folder}", "DIR").replace(f"{folder}", "DIR")
-    return caught.value
+
+def refuse(name: str, tmp_path: Path, *rows: tuple[str, dict[str, Any]]) -> None:
+    """Compare the errors of exports in subfolders, opened with these options, with the golden file of a test."""
+    calls = (partial(open_export, tmp_path / folder, **options) for folder, options in rows)
+    check_errors(GOLDEN / f"{name}.txt", calls, folder=tmp_path)
 
 
 def test_bands_kinds_and_margin_are_derived_from_the_first_record(tmp_path: Path) -> None:
@@ -66,14 +60,7 @@ def test_the_kernel_of_square_patches_is_inferred(tmp_path: Path) -> None:
 
 def test_values_that_cannot_be_derived_must_be_given(tmp_path: Path) -> None:
     write_image(tmp_path, "p", {"a": ramp(9, 4)}, (3, 2), margin=(1, 0))
-    error = refused(tmp_path)
-    assert isinstance(error, UsageError)
-    assert error.message == (
-        "the band 'a' has 10 values around a patch of 3 x 2: the width and height of the margin are ambiguous"
-    )
-    error = refused(tmp_path, kernel_size=[4, 4])
-    assert isinstance(error, ShardMismatchError)
-    assert error.message == ("the band 'a': expected 42 values for a patch of 3 x 2 with a kernel of 4 x 4, found 10")
+    refuse("values_that_cannot_be_derived_must_be_given", tmp_path, ("", {}), ("", {"kernel_size": [4, 4]}))
 
 
 def test_an_odd_kernel_in_the_guides_words_is_read_with_a_warning(tmp_path: Path) -> None:
@@ -98,17 +85,8 @@ def test_the_depth_of_an_array_band_is_derived_from_the_other_bands_or_given(tmp
     given = open_export(tmp_path, tensor_depths={"ndvi": 3}, count=True)
     assert [band.depth for band in given.bands] == [1, 3]
     assert (given.warnings, given.num_channels) == ((), 4)
-    error = refused(tmp_path, tensor_depths={"ndvi": 4})
-    assert isinstance(error, ShardMismatchError)
-    assert error.message == ("the band 'ndvi': expected 4 values, or more with a margin, for a patch of 2 x 2, found 3")
-    assert refused(tmp_path, tensor_depths={"ndvi": 2}).message == (
-        "the bands have different sizes: 'ndvi' has 6 values a level, 'flat' has 4"
-    )
-    assert refused(tmp_path, tensor_depths={"ndvi": 5}).message == (
-        "band 'ndvi': expected a multiple of its depth 5, found 12 values"
-    )
-    with pytest.raises(FeatureNotFoundError, match="no feature 'evi' in"):
-        open_export(tmp_path, tensor_depths={"evi": 3})
+    depths = ({"ndvi": 4}, {"ndvi": 2}, {"ndvi": 5}, {"evi": 3})
+    refuse("the_depth_of_an_array_band", tmp_path, *(("", {"tensor_depths": depth}) for depth in depths))
 
 
 def test_more_names_than_features_are_the_channels_of_a_collapsed_export(tmp_path: Path) -> None:
@@ -124,67 +102,37 @@ def test_more_names_than_features_are_the_channels_of_a_collapsed_export(tmp_pat
 def test_bands_are_chosen_and_ordered(tmp_path: Path) -> None:
     write_image(tmp_path, "p", {name: ramp(2, 2) for name in ("a", "b", "c")}, (2, 2))
     assert [band.name for band in open_export(tmp_path, bands=["c", "a"]).bands] == ["c", "a"]
-    error = refused(tmp_path, bands=["d"])
-    assert isinstance(error, FeatureNotFoundError)
-    assert error.message == "no feature 'd' in DIR/p-00000.tfrecord.gz"
-    assert (
-        refused(tmp_path, bands=["a", "a"]).message
-        == "invalid bands ['a', 'a']: expected one or more names, each only once"
-    )
-    error = refused(tmp_path, bands=[])
-    assert error.message == "invalid bands []: expected one or more names, each only once"
-    assert error.hint == "For example: bands=['red', 'green']; on the command line, --band red --band green."
+    refuse("bands_are_chosen_and_ordered", tmp_path, *(("", {"bands": names}) for names in (["d"], ["a", "a"], [])))
 
 
-@pytest.mark.parametrize(("total", "per_row"), [(9, 3), (3, 3)])
-def test_another_count_than_the_mixers_names_the_files(tmp_path: Path, total: int, per_row: int) -> None:
-    write_image(tmp_path, "p", {"a": ramp(6, 4)}, (2, 2), shards=2)
-    (tmp_path / "p-mixer.json").write_text(json.dumps(mixer_of((2, 2), per_row, total)))
-    assert open_export(tmp_path).counts is None
-    error = refused(tmp_path, count=True)
-    assert isinstance(error, ShardMismatchError)
-    assert error.message == (
-        f"DIR: expected {total} records for the patches in p-mixer.json, found 6 records\n  p-00000.tfrecord.gz: "
-        f"3\n  p-00001.tfrecord.gz: 3"
-    )
-    assert error.hint == ("Check that all files were downloaded completely, and that the mixer belongs to this export.")
-    assert error.details == {"expected": total, "found": 6, "counts": [3, 3]}
+def test_another_count_than_the_mixers_names_the_files(tmp_path: Path) -> None:
+    for folder, total in (("three", 3), ("nine", 9)):
+        write_image(tmp_path / folder, "p", {"a": ramp(6, 4)}, (2, 2), shards=2)
+        (tmp_path / folder / "p-mixer.json").write_text(json.dumps(mixer_of((2, 2), 3, total)))
+        assert open_export(tmp_path / folder).counts is None
+    calls = (partial(open_export, tmp_path / folder, count=True) for folder in ("three", "nine"))
+    check_errors(GOLDEN / "another_count.txt", calls, details=("expected", "found", "counts"), folder=tmp_path)
 
 
 def test_the_mixer_of_other_patches_is_refused(tmp_path: Path) -> None:
     write_image(tmp_path, "p", {"a": ramp(6, 4)}, (2, 2))
     (tmp_path / "p-mixer.json").write_text(json.dumps(mixer_of((256, 256), 3, 6)))
-    assert refused(tmp_path).message == (
-        "the band 'a': expected 65536 values, or more with a margin, for a patch of 256 x 256, found 4"
-    )
+    refuse("the_mixer_of_other_patches_is_refused", tmp_path, ("", {}))
 
 
 def test_records_that_are_not_alike_are_named(tmp_path: Path) -> None:
-    tiles = tiles_of({"a": ramp(4, 2), "b": ramp(4, 2)}, (2, 2))
-    records = [record_of(tile) for tile in tiles]
-    odd: dict[str, tuple[bytes, str]] = {
-        "values": (
-            encode_example({"a": np.zeros(5, np.float32), "b": np.zeros(4, np.float32)}),
-            "band 'a': expected 4 values as in the first record, found 5",
-        ),
-        "kind": (
-            encode_example({"a": np.zeros(4, np.int64), "b": np.zeros(4, np.float32)}),
-            "band 'a': expected kind float as in the first record, found int64",
-        ),
-        "lost": (
-            encode_example({"a": np.zeros(4, np.float32)}),
-            "band 'b' of the first record is missing",
-        ),
+    records = [record_of(tile) for tile in tiles_of({"a": ramp(4, 2), "b": ramp(4, 2)}, (2, 2))]
+    odd: dict[str, dict[str, Any]] = {
+        "values": {"a": np.zeros(5, np.float32), "b": np.zeros(4, np.float32)},
+        "kind": {"a": np.zeros(4, np.int64), "b": np.zeros(4, np.float32)},
+        "lost": {"a": np.zeros(4, np.float32)},
     }
-    for name, (record, problem) in odd.items():
-        write_records(tmp_path / name, "p", [*records, record], shards=1)
-        error = refused(tmp_path / name, count=True)
-        assert isinstance(error, ShardMismatchError)
-        assert error.message == f"DIR/p-00000.tfrecord.gz: record 2: {problem}"
-    write_records(tmp_path / "none", "p", [*records, b"\xff\xff"], shards=1)
-    error = refused(tmp_path / "none", count=True)
-    assert isinstance(error, CorruptExampleError)
-    assert error.message.startswith("DIR/p-00000.tfrecord.gz: record 2: these 2 bytes are not a tf.train.Example")
+    for name, bands in odd.items():
+        write_records(tmp_path / name, "p", [*records, encode_example(bands)], shards=1)
+    refuse("records_that_are_not_alike_are_named", tmp_path, *((name, {"count": True}) for name in odd))
+    write_records(tmp_path, "p", [*records, b"\xff\xff"], shards=1)
+    with pytest.raises(CorruptExampleError, match=r"record 2: these 2 bytes are not a tf\.train\.Example"):
+        open_export(tmp_path, count=True)
 
 
 def test_without_a_mixer_tiles_are_square_or_of_the_size_that_is_given(tmp_path: Path) -> None:
@@ -200,11 +148,8 @@ def test_without_a_mixer_tiles_are_square_or_of_the_size_that_is_given(tmp_path:
     given = open_export(tmp_path, patch_dimensions=[2, 2]).tile
     assert (given.patch, given.margin) == (Size(2, 2), Size(1, 1))
     write_image(tmp_path / "b", "p", {"a": ramp(6, 4)}, (3, 2), mixer=False)
-    error = refused(tmp_path / "b")
-    assert error.message == "cannot infer the width of a tile with 6 pixels, because the mixer is missing"
-    assert error.hint == "Give the size of a patch: patch_dimensions=[width, height]; --patch WIDTH,HEIGHT."
-    tile = open_export(tmp_path / "b", patch_dimensions=[3, 2]).tile
-    assert tile.size == Size(3, 2)
+    refuse("without_a_mixer", tmp_path, ("b", {}))
+    assert open_export(tmp_path / "b", patch_dimensions=[3, 2]).tile.size == Size(3, 2)
 
 
 def test_a_pixel_with_a_series_is_recognised_by_its_shape(tmp_path: Path) -> None:
@@ -219,11 +164,7 @@ def test_a_pixel_with_a_series_is_recognised_by_its_shape(tmp_path: Path) -> Non
     ]
     assert (export.counts, export.tile, export.num_channels) == ((8,), None, None)
     (tmp_path / "p-mixer.json").write_text(json.dumps(mixer_of((2, 2), 2, 4)))
-    assert refused(tmp_path, count=True).message.startswith(
-        "DIR: expected 16 records for the 4 patches of 4 pixels in p-mixer.json, found 8 records"
-    )
-    error = refused(tmp_path, kernel_size=4)
-    assert error.message == "kernel_size does not apply to an export with sequenceData, which has no margins"
+    refuse("a_pixel_with_a_series", tmp_path, ("", {"count": True}), ("", {"kernel_size": 4}))
 
 
 def test_pixels_of_scalar_bands_only_are_recognised_by_the_mixer(tmp_path: Path) -> None:
@@ -251,51 +192,35 @@ def test_compression_is_detected_from_the_bytes_and_a_wrong_suffix_is_warned_of(
 
 def test_damaged_files_are_named_with_the_record(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).random((64, 64)).astype(np.float32)
-    write_image(tmp_path, "p", {"a": noise}, (8, 8))
-    file = tmp_path / "p-00000.tfrecord.gz"
-    whole = file.read_bytes()
+    whole = (write_image(tmp_path / "p", "p", {"a": noise}, (8, 8)) / "p-00000.tfrecord.gz").read_bytes()
     for cut in (len(whole) // 2, len(whole) - 4):
-        file.write_bytes(whole[:cut])
-        error = refused(tmp_path, count=True)
-        assert isinstance(error, CorruptRecordError)
-        assert error.details["path"] == str(file)
-        assert "the gzip stream ends too early" in error.message
-    file.write_bytes(b"<html>You have no access.</html>")
-    error = refused(tmp_path)
-    assert isinstance(error, CorruptRecordError)
-    assert error.message.startswith("DIR/p-00000.tfrecord.gz: record 0 at byte 0: ")
-    file.write_bytes(b"")
-    error = refused(tmp_path)
-    assert isinstance(error, PreparedFormatError)
-    assert error.message == "DIR/p-00000.tfrecord.gz is empty (0 bytes): its download was interrupted"
-    file.write_bytes(gzip.compress(b""))
-    assert refused(tmp_path).message == "DIR/p-00000.tfrecord.gz contains no records"
+        path = tmp_path / "p" / "p-00000.tfrecord.gz"
+        path.write_bytes(whole[:cut])
+        with pytest.raises(CorruptRecordError, match="the gzip stream ends too early") as caught:
+            open_export(tmp_path / "p", count=True)
+        assert caught.value.details["path"] == str(path)
+    contents = {"page": b"<html>You have no access.</html>", "empty": b"", "none": gzip.compress(b"")}
+    for name, content in contents.items():
+        write_image(tmp_path / name, "p", {"a": noise}, (8, 8))
+        (tmp_path / name / "p-00000.tfrecord.gz").write_bytes(content)
+    refuse("damaged_files_are_named_with_the_record", tmp_path, *((name, {}) for name in contents))
 
 
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        ({"patchDimensions": [10**18, 1]}, "expected a whole number above 0, found 1000000000000000000"),
-        (
-            {"totalPatches": 10**9, "patchesPerRow": 10**9},
-            "expected 1,000,000,000 records for the patches in p-mixer.json, found 1 record",
-        ),
-        ({"totalPatches": 10**400}, "has more than 64 bits"),
-        ({"totalPatches": -1}, "expected a whole number above 0, found -1"),
-        ({"patchesPerRow": 0}, "expected a whole number above 0, found 0"),
-        ({"totalPatches": 5, "patchesPerRow": 2}, "totalPatches must be a multiple of patchesPerRow"),
-        (
-            {"projection": {"crs": "", "affine": {"doubleMatrix": [1, 0, 0, 0, 1, 0]}}},
-            "expected a CRS, found an empty text",
-        ),
-        ({"projection": {"crs": "EPSG:1", "affine": {"doubleMatrix": [0] * 6}}}, "it maps all pixels to one line"),
-    ],
-    ids=["huge side", "a milliard patches", "10**400", "negative", "zero", "incomplete", "no crs", "flat"],
-)
-def test_a_hostile_mixer_is_refused_at_once(tmp_path: Path, change: dict[str, Any], problem: str) -> None:
-    write_image(tmp_path, "p", {"a": ramp(2, 2)}, (2, 2))
-    (tmp_path / "p-mixer.json").write_text(json.dumps(mixer_of((2, 2), 1, 1) | change))
-    assert problem in refused(tmp_path, count=True).message
+def test_a_hostile_mixer_is_refused_at_once(tmp_path: Path) -> None:
+    changes: dict[str, dict[str, Any]] = {
+        "huge side": {"patchDimensions": [10**18, 1]},
+        "a milliard patches": {"totalPatches": 10**9, "patchesPerRow": 10**9},
+        "more than 64 bits": {"totalPatches": 10**400},
+        "negative": {"totalPatches": -1},
+        "zero": {"patchesPerRow": 0},
+        "incomplete": {"totalPatches": 5, "patchesPerRow": 2},
+        "no crs": {"projection": {"crs": "", "affine": {"doubleMatrix": [1, 0, 0, 0, 1, 0]}}},
+        "flat": {"projection": {"crs": "EPSG:1", "affine": {"doubleMatrix": [0] * 6}}},
+    }
+    for name, change in changes.items():
+        write_image(tmp_path / name, "p", {"a": ramp(2, 2)}, (2, 2))
+        (tmp_path / name / "p-mixer.json").write_text(json.dumps(mixer_of((2, 2), 1, 1) | change))
+    refuse("a_hostile_mixer_is_refused_at_once", tmp_path, *((name, {"count": True}) for name in changes))
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
@@ -303,7 +228,8 @@ def test_a_mixer_without_finite_numbers_is_refused(tmp_path: Path, number: str) 
     write_image(tmp_path, "p", {"a": ramp(2, 2)}, (2, 2))
     text = json.dumps(mixer_of((2, 2), 1, 1)).replace("500000.0", number)
     (tmp_path / "p-mixer.json").write_text(text)
-    assert isinstance(refused(tmp_path), PreparedFormatError)
+    with pytest.raises(PreparedFormatError):
+        open_export(tmp_path)
 
 
 def test_the_columns_of_a_table_are_derived_from_all_rows(tmp_path: Path) -> None:
@@ -325,27 +251,19 @@ def test_the_columns_of_a_table_are_derived_from_all_rows(tmp_path: Path) -> Non
     assert export.counts == (3,)
     write_records(tmp_path / "b", "t", [encode_example({"b": [b"x"]}), encode_example({"b": np.zeros(1, np.float32)})])
     (tmp_path / "b" / "t-00000.tfrecord.gz").rename(tmp_path / "b" / "t.tfrecord.gz")
-    assert refused(tmp_path / "b").message == ("DIR/t.tfrecord.gz: column 'b' has different kinds in its rows")
+    refuse("the_columns_of_a_table", tmp_path, ("b", {}))
 
 
 def test_columns_of_a_table_are_chosen_and_options_of_images_are_refused(tmp_path: Path) -> None:
     write_records(tmp_path, "t", [encode_example({"a": np.zeros(16, np.float32), "b": [b"x"]})])
     (tmp_path / "t-00000.tfrecord.gz").rename(tmp_path / "t.tfrecord.gz")
     assert [column.name for column in open_export(tmp_path, bands=["b"]).columns] == ["b"]
-    assert refused(tmp_path, bands=["c"]).message == "no feature 'c' in DIR/t.tfrecord.gz"
-    error = refused(tmp_path, kernel_size=2)
-    assert error.message == (
-        "kernel_size and tensor_depths do not apply to a table: t.tfrecord.gz has no number and no mixer"
-    )
-    assert error.hint == (
-        "For a table, give the shapes of columns: shapes={'NAME': (2, 2)}; --shape NAME=2,2. "
-        "For an image, give patch_dimensions; --patch WIDTH,HEIGHT."
-    )
     as_image = open_export(tmp_path, bands=["a"], kernel_size=2, patch_dimensions=2)
     assert not as_image.is_table
     assert as_image.tile.size == Size(4, 4)
-    (tmp_path / "t.tfrecord.gz").write_bytes(gzip.compress(b""))
-    assert refused(tmp_path).message == "DIR/t.tfrecord.gz contains no records"
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "t.tfrecord.gz").write_bytes(gzip.compress(b""))
+    refuse("columns_of_a_table", tmp_path, ("", {"bands": ["c"]}), ("", {"kernel_size": 2}), ("b", {}))
 
 
 def test_an_unknown_option_is_refused(tmp_path: Path) -> None:
