@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,7 @@ from PIL import Image as Pillow
 
 from registry.errors import CorruptExampleError
 from registry.slim.image_handler import Image
+from support.golden import check_errors
 
 RAMP = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
 COLORS = bytes(range(12))
@@ -25,6 +29,12 @@ def problem(image: Any, form: Any = b"", **options: Any) -> tuple[str, str | Non
         decode(image, form, **options)
     assert caught.value.details["feature"] == "image/encoded"
     return caught.value.message.removeprefix("feature 'image/encoded': "), caught.value.hint
+
+
+def check_problems(path: Path, cases: Iterable[tuple[Any, ...]]) -> None:
+    """Compare the errors of images with a golden file. A case is an image, its format, and options of the handler."""
+    calls = (partial(decode, *case[:2], **(case[2] if len(case) > 2 else {})) for case in cases)
+    check_errors(path, calls, details=["feature"])
 
 
 def strings(*values: bytes) -> np.ndarray[Any, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.golden import check_errors
-from support.slim_image_checks import COLORS, RAMP, decode, pillow_file, problem, strings
+from support.slim_image_checks import COLORS, RAMP, check_problems, decode, pillow_file, problem, strings
 from support.slim_image_samples import GREY, PALETTE, RGB, bmp_file, gif_file, png_chunk, png_file, png_header
 
 from registry.errors import CorruptExampleError
@@ -44,19 +44,8 @@ def test_an_image_may_come_in_any_parsed_form(form: Any) -> None:
 
 def test_several_images_need_repeated() -> None:
     png = png_file(RAMP, 8, RGB)
-    assert problem(strings(png, png)) == (
-        "expected 1 image in 'image/encoded', found 2",
-        "Image(repeated=True) reads any number.",
-    )
-    assert problem(strings())[0] == "expected 1 image in 'image/encoded', found 0"
-    assert problem(png, strings(b"png", b"png")) == (
-        "expected 1 format in 'image/format', found 2",
-        "All images of a record have one format.",
-    )
-    assert problem(np.array([1, 2])) == (
-        "expected strings, found int",
-        "Declare it as FixedLenFeature((), 'string').",
-    )
+    cases = [(strings(png, png),), (strings(),), (png, strings(b"png", b"png")), (np.array([1, 2]),)]
+    check_problems(GOLDEN / "slim_images" / "several_images_need_repeated.txt", cases)
 
 
 def test_an_array_can_be_written_to() -> None:
@@ -68,8 +57,6 @@ def test_an_array_can_be_written_to() -> None:
 
 
 # Options.
-
-NO_SHAPE = "Pass a list of sizes, e.g. [28, 28, 1]; one of them may be -1, which is computed."
 
 
 def test_invalid_options_are_refused() -> None:
@@ -127,61 +114,28 @@ def test_raw_values_are_in_one_row_unless_a_shape_is_given() -> None:
     assert decode(b"", b"raw").shape == (0,)
 
 
-def test_raw_bytes_that_end_within_a_value_are_refused() -> None:
-    assert problem(b"12345", b"raw", dtype="float32") == (
-        "expected a multiple of 4 raw bytes for float32, found 5",
-        "Pass to Image the dtype that was written, or store the format of the encoded image, e.g. png.",
-    )
-
-
-def test_only_two_spellings_mean_raw() -> None:
-    assert problem(RAMP.tobytes(), b"Raw", shape=[4, 5, 3]) == (
-        "unknown image format: the data starts with b'\\x00\\x01\\x02\\x03\\x04\\x05\\x06\\x07'",
-        "Supported formats are JPEG, PNG, BMP, GIF and WebP. "
-        "For raw values, the record must store the format 'raw' or 'RAW', in this case.",
-    )
-
-
-def test_an_empty_image_is_a_missing_one() -> None:
-    assert problem(b"") == (
-        "the image is empty",
-        "No image was stored, or default_value='' replaced a missing one. Write one, or leave such records out.",
-    )
-
-
-def test_jpeg_xl_is_named() -> None:
-    assert problem(b"\xff\x0a1234") == (
-        "JPEG XL is not supported: supported formats are JPEG, PNG, BMP, GIF and WebP",
-        "Store it as PNG or JPEG.",
-    )
+def test_data_that_is_no_image_is_refused() -> None:
+    """Raw bytes that end within a value, a third spelling of raw, a missing image, and JPEG XL."""
+    raw = (b"12345", b"raw", {"dtype": "float32"})
+    cases = [raw, (RAMP.tobytes(), b"Raw", {"shape": [4, 5, 3]}), (b"",), (b"\xff\x0a1234",)]
+    check_problems(GOLDEN / "slim_images" / "data_that_is_no_image_is_refused.txt", cases)
 
 
 def test_shape_arranges_the_values_and_resizes_nothing() -> None:
     png = png_file(RAMP, 8, RGB)
     np.testing.assert_array_equal(decode(png, shape=(5, 4, 3)), RAMP.reshape(5, 4, 3))
     np.testing.assert_array_equal(decode(png, shape=(-1, 3)), RAMP.reshape(-1, 3))
-    hint = "shape only arranges the values: nothing is resized. Pass the shape that was stored, or none."
-    assert problem(png, shape=[9, 9, 3]) == ("shape=[9, 9, 3] requires 243 values, found 4 x 5 x 3 = 60", hint)
-    assert problem(png, shape=[-1, 7]) == (
-        "shape=[-1, 7] requires a multiple of 7 values, found 4 x 5 x 3 = 60",
-        hint,
-    )
-    assert problem(b"", b"raw", shape=[-1, 0]) == ("shape=[-1, 0] requires a multiple of 0 values, found 0", hint)
+    cases = [(png, b"", {"shape": [9, 9, 3]}), (png, b"", {"shape": [-1, 7]}), (b"", b"raw", {"shape": [-1, 0]})]
+    check_problems(GOLDEN / "slim_images" / "shape_resizes_nothing.txt", cases)
 
 
 def test_repeated_images_are_stacked() -> None:
     one, other = png_file(RAMP, 8, RGB), bmp_file(RAMP + 1)
     np.testing.assert_array_equal(decode(strings(one, other), repeated=True), [RAMP, RAMP + 1])
     assert decode(strings(), repeated=True, shape=(4, 5, 3), dtype="float32").shape == (0, 4, 5, 3)
-    assert problem(strings(), repeated=True) == (
-        "there are no images, so the shape of the result is unknown",
-        "Pass Image(shape=...) with all sizes of one image, to get an empty array.",
-    )
-    assert problem(strings(one, png_file(RAMP[:2], 8, RGB)), repeated=True) == (
-        "image 1: expected shape [4, 5, 3], found [2, 5, 3]",
-        "The images of one record are stacked. Write them in one size, or one per record.",
-    )
-    assert problem(strings(one, b""), repeated=True)[0] == "image 1: the image is empty"
+    images = (strings(), strings(one, png_file(RAMP[:2], 8, RGB)), strings(one, b""))
+    cases = [(image, b"", {"repeated": True}) for image in images]
+    check_problems(GOLDEN / "slim_images" / "repeated_images_are_stacked.txt", cases)
 
 
 # Size.
@@ -200,21 +154,14 @@ LARGE = {
 }
 
 
-@pytest.mark.parametrize("form", LARGE)
-def test_a_size_is_refused_before_anything_is_inflated(form: str) -> None:
+def test_a_size_is_refused_before_anything_is_inflated() -> None:
+    blank = b",\0\0\0\0\x10\x27\x10\x27\0\x08\x02\0\x01\0"
+    frames = gif_file((9, 9), [blank, blank], palette=COLORS)  # they count together
+    empty = [png_header(0, 5, 8, RGB) + png_chunk(b"IEND", b""), sized(LARGE["jpeg"], 7, (0, 2, "big"))]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert problem(LARGE[form]) == (
-            "an image of 20000 x 10000 pixels: a record may ask for MAX_PIXELS = 178956970",
-            "Store it smaller, or as several records. A header that asks for this is often an attack.",
-        )
-
-
-def test_the_frames_of_a_gif_count_together() -> None:
-    blank = b",\0\0\0\0\x10\x27\x10\x27\0\x08\x02\0\x01\0"
-    assert problem(gif_file((9, 9), [blank, blank], palette=COLORS))[0] == (
-        "2 frames of 10000 x 10000 pixels: a record may ask for MAX_PIXELS = 178956970"
-    )
+        cases = [(data,) for data in (*LARGE.values(), frames, *empty)]
+        check_problems(GOLDEN / "slim_images" / "a_size_is_refused_before_anything_is_inflated.txt", cases)
 
 
 def test_repeated_images_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,13 +171,6 @@ def test_repeated_images_count_together(monkeypatch: pytest.MonkeyPatch) -> None
     assert problem(strings(png, png), repeated=True)[0] == (
         "image 1: an image of 4 x 5 pixels: a record may ask for MAX_PIXELS = 178956970, of which 10 are left"
     )
-
-
-@pytest.mark.parametrize(
-    "data", [png_header(0, 5, 8, RGB) + png_chunk(b"IEND", b""), sized(LARGE["jpeg"], 7, (0, 2, "big"))]
-)
-def test_an_image_without_pixels_is_damaged(data: bytes) -> None:
-    assert problem(data)[1] == "The image is damaged or cut off. Write the record again."
 
 
 @pytest.mark.parametrize("bad", [None, 0, 6, 13])
