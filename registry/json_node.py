@@ -163,29 +163,15 @@ def _is_deep(value: Any) -> bool:
     return bool(level)
 
 
-def _walk(root: JsonNode) -> Iterator[tuple[JsonNode, int]]:
+def _walk(node: JsonNode, depth: int = 0) -> Iterator[tuple[JsonNode, int]]:
     """Yield every value that ``parse_json`` has to check, with its depth. Lazy: a file of 64 MiB has millions."""
-    yield root, 0
-    open_nodes = [_inside(root)]
-    while open_nodes:
-        node = next(open_nodes[-1], None)
-        if node is None:
-            open_nodes.pop()
-            continue
-        yield node, len(open_nodes)
-        if isinstance(node.value, (dict, list)):
-            open_nodes.append(_inside(node))
-
-
-def _inside(node: JsonNode) -> Iterator[JsonNode]:
-    if isinstance(node.value, dict):
-        prefix = f"{node.path}." if node.path else ""
-        for key, value in node.value.items():
-            yield JsonNode(value, f"{prefix}{key}", node.source, key)
-    elif isinstance(node.value, list):
-        for place, value in enumerate(node.value):
-            if isinstance(value, (dict, list)) or (isinstance(value, str) and not value.isascii()):
-                yield JsonNode(value, f"{node.path}[{place}]", node.source)
+    yield node, depth
+    is_object = isinstance(node.value, dict)
+    inside = node.value.items() if is_object else enumerate(node.value if isinstance(node.value, list) else ())
+    for key, value in inside:
+        if is_object or isinstance(value, (dict, list)) or (isinstance(value, str) and not value.isascii()):
+            path = f"{node.path}{'.' * bool(node.path)}{key}" if is_object else f"{node.path}[{key}]"
+            yield from _walk(JsonNode(value, path, node.source, str(key) * is_object), depth + 1)
 
 
 def _first_twice(names: Iterable[str]) -> str:

@@ -148,34 +148,17 @@ def _any(node: JsonNode) -> Any:
     return node.value
 
 
+_fields: Any = cache(fields)  # a document of 200 features has 10,000 values of a few classes
+
+
 def _read(kind: Any, node: JsonNode) -> Any:
-    members, values = node.value, {}
-    if not isinstance(members, dict):
-        node.entries()  # raises, because it is not an object
-    prefix = f"{node.path}." if node.path else ""
-    for name, read, plain, is_required in _fields_of(kind):
-        if (value := members.get(name, MISSING)) is MISSING:
-            if is_required:
-                node.fail(f"the field {name!r} is missing")
-        elif type(value) in plain and (plain is not _INTEGERS or -(2**63) <= value < 2**63):
-            values[name] = value
-        else:
-            values[name] = read(JsonNode(value, f"{prefix}{name}", node.source, name))
+    entries, values = node.entries(), {}
+    for option in _fields(kind):
+        if option.name in entries:
+            values[option.name] = _READERS.get(option.name, JsonNode.integer)(entries[option.name])
+        elif _default(option) is MISSING:
+            node.fail(f"the field {option.name!r} is missing")
     return kind(**values)
-
-
-_INTEGERS: Final = (int,)
-_PLAIN: Final = {JsonNode.integer: _INTEGERS, JsonNode.number: (int, float), JsonNode.text: (str,)}
-"""The types of values that readers return as they are: a document of 200 features has 10,000 of them."""
-
-
-@cache
-def _fields_of(kind: Any) -> list[tuple[str, Callable[[JsonNode], Any], tuple[type, ...], bool]]:
-    """The fields of a class: the name, the reader, the plain types, and whether the field is required."""
-    readers = {it.name: _READERS.get(it.name, JsonNode.integer) for it in fields(kind)}
-    return [
-        (it.name, readers[it.name], _PLAIN.get(readers[it.name], ()), _default(it) is MISSING) for it in fields(kind)
-    ]
 
 
 def _default(option: Field[Any]) -> Any:
