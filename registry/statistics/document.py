@@ -155,7 +155,8 @@ def _read(kind: Any, node: JsonNode) -> Any:
     entries, values = node.entries(), {}
     for option in _fields(kind):
         if option.name in entries:
-            values[option.name] = _READERS.get(option.name, JsonNode.integer)(entries[option.name])
+            read: Callable[[JsonNode], Any] = _READERS.get(option.name, JsonNode.integer)
+            values[option.name] = read(entries[option.name])
         elif _default(option) is MISSING:
             node.fail(f"the field {option.name!r} is missing")
     return kind(**values)

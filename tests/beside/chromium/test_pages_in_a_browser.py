@@ -1,17 +1,19 @@
 """Chromium shows every page that links reach: with and without JavaScript, in three widths, in light and in dark.
 
-Each page is opened in a part of the combinations, the same ones on every run. All of them, on more pages, take much
-longer: ``make pages``.
+Each page is opened in a part of the combinations, the same ones on every run. ``make pages`` opens more pages, each in
+every combination. axe-core takes most of that time, so it looks at the first page of a kind in every width,
+and at the others in another width each, always in light and in dark.
 """
 
 from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import pytest
 from support.browse_process import Browse
@@ -42,20 +44,39 @@ def test_every_link_resolves(walked: Walk) -> None:
     assert walked.broken == []
 
 
-def chosen(root: str, pages: list[str]) -> list[tuple[str, Look]]:
+class Visit(NamedTuple):
+    """A page that is opened once and shown in some looks; axe-core looks at it in those of ``widths``."""
+
+    address: str
+    looks: Sequence[Look]
+    widths: Sequence[int] = WIDTHS
+
+
+def chosen(root: str, pages: list[str]) -> list[Visit]:
     """Pages and how they are opened: one of each kind once, of each part three times, and each form of a query once."""
     if EVERY_PAGE:
-        return [(page, look) for page in pages for look in LOOKS]
+        return every_look(root, pages)
     chance = random.Random(0)
-    result, kinds = [], set[tuple[str, ...]]()
+    result, kinds = list[Visit](), set[tuple[str, ...]]()
     for page in sorted(pages, key=lambda page: ("?" in page, "/hostile/" not in page)):
         kind = kind_of(root, page)
         part = kind[2:] if kind[:1] == ("datasets",) else kind
         if part not in kinds:
-            result += [(page, look) for look in chance.sample(LOOKS, 1 if "?" in page else 3)]
+            result += [Visit(page, [look]) for look in chance.sample(LOOKS, 1 if "?" in page else 3)]
         elif kind not in kinds and "?" not in page:
-            result.append((page, chance.choice(LOOKS)))
+            result.append(Visit(page, [chance.choice(LOOKS)]))
         kinds |= {kind, part}
+    return result
+
+
+def every_look(root: str, pages: list[str]) -> list[Visit]:
+    """Every page in every look."""
+    counts, result = Counter[tuple[str, ...]](), list[Visit]()
+    for page in pages:
+        kind = kind_of(root, page)
+        widths = [WIDTHS[counts[kind] % len(WIDTHS)]] if counts[kind] else WIDTHS
+        result += [Visit(page, [look for look in LOOKS if look.script is script], widths) for script in (True, False)]
+        counts[kind] += 1
     return result
 
 
@@ -64,13 +85,15 @@ def test_pages_are_readable_and_nothing_runs(browse: Browse, walked: Walk, chrom
 
     problems = []
     visits = chosen(browse.url, list(walked.pages))
-    for address, look in visits:
-        try:
-            chromium.open(address, look)
-            found = chromium.problems(browse.url, " ".join(walked.pages[address].title.split()), look)
-        except WebDriverException as error:
-            found = [f"cannot be opened: {error.msg}"]
-        problems += [f"{address.removeprefix(browse.url)[:120]} {look}: {problem[:300]}" for problem in found]
+    for address, looks, widths in visits:
+        title = " ".join(walked.pages[address].title.split())
+        for place, look in enumerate(looks):
+            try:
+                chromium.show(look) if place else chromium.open(address, look)
+                found = chromium.problems(browse.url, title, look, runs_axe=look.width in widths)
+            except WebDriverException as error:
+                found = [f"cannot be opened: {error.msg}"]
+            problems += [f"{address.removeprefix(browse.url)[:120]} {look}: {problem[:300]}" for problem in found]
     print(f"{len(walked.pages)} pages, {len(visits)} visits, {len(problems)} problems")  # noqa: T201 (with -s)
     assert not problems, "\n".join(sorted(problems))
 
