@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from fractions import Fraction
 from functools import partial
 from itertools import islice
@@ -333,6 +334,8 @@ def _text(value: Any, most: int) -> str:
         return printable(value[: 2 * most].replace("\r", r"\r").replace("\n", r"\n").replace("\t", r"\t"))
     if value is None or isinstance(value, bool | np.bool_):
         return "null" if value is None else str(bool(value)).lower()
+    if isinstance(value, timedelta):
+        return moment_text(value // timedelta(microseconds=1), TimeType("duration", "us")) or ""
     if isinstance(value, Mapping):
         pairs = islice(value.items(), _MOST_ITEMS)
         items = [f"{_text(name, most)}: {_text(item, most)}" for name, item in pairs]

@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any, BinaryIO, Final
@@ -22,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.ipc
 import pyarrow.parquet
 
+from registry.display import TimeType, moment_text
 from registry.reading.frameworks.table_columns import decode_text
 
 _MOST_ROWS: Final = 100_000
@@ -221,7 +223,9 @@ def json_value(value: Any) -> Any:
 
 
 def _other_value(value: Any) -> Any:
-    """A time in ISO 8601, a whole decimal, such as a sum of integers, as an integer, and everything else as text."""
+    """A time or duration in ISO 8601, a whole decimal, such as a sum of integers, as an integer, others as text."""
+    if isinstance(value, timedelta):
+        return moment_text(value // timedelta(microseconds=1), TimeType("duration", "us"), iso=True)
     if isinstance(value, Decimal) and value == value.to_integral_value():
         return int(value)
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

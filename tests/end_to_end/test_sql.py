@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from support.framework_samples import FEATURES, wide_reader
 
 import registry
 from registry.api import Catalog, Dataset
+from registry.display import text_of
 from registry.errors import CorruptExampleError, NotFoundError, QueryError, SplitNotFoundError, SplitSyntaxError
 from registry.features import FeaturesDict, Text
+from registry.interop.export_tables import json_value
 from registry.reading import Reader
 from registry.reading.frameworks.sql import Query
 from registry.reading.readable import ReadableVersion
@@ -172,6 +175,27 @@ def test_columns_of_one_name_are_all_kept() -> None:
     schema, batches = Query("SELECT 1 AS a, 2 AS a, 3 AS A", no_table).rows()
     assert schema.names == ["a", "a_1", "A"]
     assert [row for batch in batches for row in batch.to_pylist()] == [{"a": 1, "a_1": 2, "A": 3}]
+
+
+def test_intervals_are_durations_in_every_format() -> None:
+    query = "SELECT INTERVAL 25 HOUR AS a, [{'b': INTERVAL (-90) SECOND}, {'b': NULL}, NULL] AS c, NULL::INTERVAL AS d"
+    schema, batches = Query(
+        f"{query} UNION ALL SELECT NULL, NULL, INTERVAL 1500 MICROSECOND ORDER BY d", no_table
+    ).rows()
+    assert [str(kind) for kind in schema.types] == [
+        "duration[us]",
+        "list<item: struct<b: duration[us]>>",
+        "duration[us]",
+    ]
+    table = pa.Table.from_batches(batches, schema)
+    first, second = table.to_pylist()[::-1]
+    assert first == {"a": timedelta(hours=25), "c": [{"b": timedelta(seconds=-90)}, {"b": None}, None], "d": None}
+    assert second == {"a": None, "c": None, "d": timedelta(milliseconds=1.5)}
+    assert json_value(first) == {"a": "PT90000S", "c": [{"b": "-PT90S"}, {"b": None}, None], "d": None}
+    assert text_of(first) == "{a: 1 day 01:00:00, c: [{b: -00:01:30}, {b: null}, null], d: null}"
+    with pytest.raises(QueryError, match="an INTERVAL in the result has months") as caught:
+        list(Query("SELECT INTERVAL 1 MONTH", no_table).rows()[1])
+    assert caught.value.hint == "Write CAST(... AS VARCHAR)."
 
 
 def test_a_query_that_is_not_unicode_is_refused() -> None:

@@ -53,6 +53,8 @@ _SCALAR_FUNCTIONS: Final = frozenset({"current_setting", "json_serialize_plan"})
 """What such a query may not call: the plan of another query contains the settings that it names."""
 
 _NAMED: Final = 20
+_DAY: Final = 86_400_000_000
+"""Microseconds."""
 
 
 class Query:
@@ -108,8 +110,11 @@ class Query:
     def rows(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Run the query: the schema of its rows, and batches that are computed when they are requested.
 
+        A DuckDB INTERVAL is a duration in microseconds: other formats than Arrow's have no such type.
+
         Raises:
-            QueryError: a value cannot be computed, or memory does not suffice; also while rows are requested.
+            QueryError: a value cannot be computed, memory does not suffice, or an INTERVAL has months, whose length is
+                not fixed; also while rows are requested.
             CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a file is damaged or unreadable.
         """
         with self._own_errors():
@@ -119,9 +124,10 @@ class Query:
         def batches() -> Iterator[pa.RecordBatch]:
             with self._own_errors():
                 for batch in stream:
-                    yield batch.rename_columns(names)
+                    yield pa.RecordBatch.from_arrays(list(map(_with_durations, batch.columns)), names)
 
-        return stream.schema.empty_table().rename_columns(names).schema, batches()
+        columns = [_with_durations(pa.array([], kind)) for kind in stream.schema.types]
+        return pa.RecordBatch.from_arrays(columns, names).schema, batches()
 
     @contextmanager
     def _own_errors(self) -> Iterator[None]:
@@ -132,6 +138,30 @@ class Query:
             if isinstance(error, RegistryError):
                 raise
             raise self.fault or _as_own(error, self._tables) from error
+
+
+def _with_durations(array: pa.Array) -> pa.Array:
+    """Convert intervals, also in structs and lists, to durations."""
+    kind = array.type
+    if "month_day_nano_interval" not in str(kind):
+        return array
+    if kind == pa.month_day_nano_interval():
+        fields = np.dtype([("months", np.int32), ("days", np.int32), ("nanoseconds", np.int64)])
+        values = np.frombuffer(array.buffers()[1] or b"", fields)[array.offset : array.offset + len(array)]
+        is_null = array.is_null().to_numpy(zero_copy_only=False)
+        if values["months"][~is_null].any():
+            raise QueryError(
+                "an INTERVAL in the result has months, whose length is not fixed", hint="Write CAST(... AS VARCHAR)."
+            )
+        numbers = values["days"].astype(np.int64) * _DAY + values["nanoseconds"] // 1000
+        return pa.array(numbers, pa.int64(), mask=is_null).view(pa.duration("us"))
+    if pa.types.is_struct(kind):
+        parts = list(map(_with_durations, array.flatten()))
+        return pa.StructArray.from_arrays(parts, [field.name for field in kind], mask=array.is_null())
+    if pa.types.is_list(kind):
+        offsets, inner = array.offsets, _with_durations(array.values)
+        return pa.ListArray.from_arrays(offsets, inner, mask=array.is_null() if array.null_count else None)
+    return array
 
 
 def _distinct_names(names: Sequence[str]) -> list[str]:
