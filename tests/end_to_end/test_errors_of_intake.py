@@ -241,6 +241,11 @@ FAULTS: dict[str, tuple[dict[str, bytes], dict[str, Any], str]] = {
         {"records": "rows"},
         "croissant.json: the document has no record set 'rows'",
     ),
+    "croissant: only the splits": (
+        {"croissant.json": croissant({**FIELD, "dataType": "cr:Split"}), "x.csv": CSV},
+        {},
+        "split_by='a' leaves no column to store",
+    ),
     "croissant: another digest": (
         {"croissant.json": croissant(FIELD, sha256="0" * 64), "x.csv": CSV},
         {},
