@@ -411,7 +411,7 @@ def described_features(schema: Any) -> Mapping[str, Any]:
 
 def kept_features(described: Mapping[str, Any]) -> dict[str, Any]:
     """Return the custom metadata from which ``to_hf`` restores features that cannot be derived from a column."""
-    result = {name: node for name, node in described.items() if isinstance(node, dict) and node.get("_type") in KEPT}
+    result = {name: node for name, node in described.items() if _type_of(node) in KEPT}
     return {HUGGING_FACE: result} if result else {}
 
 
@@ -479,11 +479,16 @@ def refuse_paths(path: str, column: str) -> bytes:
     )
 
 
+def _type_of(described: Any) -> str | None:
+    """The name of the type that a description has, or None if it is malformed or describes the fields of a struct."""
+    kind = described.get("_type") if isinstance(described, Mapping) else None
+    return kind if isinstance(kind, str) else None
+
+
 def _has(described: Any, kinds: frozenset[str]) -> bool:
     """Whether a description is of one of ``kinds``, or contains one."""
     if isinstance(described, Mapping):
-        kind = described.get("_type")
-        if isinstance(kind, str):
+        if (kind := _type_of(described)) is not None:
             return kind in kinds or _has(described.get("feature"), kinds)
         return any(_has(inner, kinds) for inner in described.values())
     return isinstance(described, list) and any(_has(inner, kinds) for inner in described)
@@ -517,7 +522,7 @@ def _field(described: Any, name: str) -> Any:
 def _plain_nested(array: Any, described: Any, name: str, read_path: PathReader) -> Any:
     kind = array.type
     if types.is_struct(kind):
-        if isinstance(described, Mapping) and described.get("_type") in _MEDIA and kind.get_field_index("bytes") >= 0:
+        if _type_of(described) in _MEDIA and kind.get_field_index("bytes") >= 0:
             return _file_bytes(array, name, read_path)
         fields = [field.name for field in kind]
         values = [

@@ -220,6 +220,16 @@ def test_hugging_faces_metadata_is_honoured(tmp_path: Path, opener: Opener, writ
     ]
 
 
+@pytest.mark.parametrize("kind", [{}, [], 1, None])
+def test_a_malformed_description_of_hugging_face_says_nothing(tmp_path: Path, kind: Any) -> None:
+    described = {"image": {"_type": kind}, "files": [{"_type": "Image"}, kind], "in": {"a": {"_type": kind}}}
+    table = pa.table({"image": [{"bytes": PNG}], "files": [[PNG]], "in": [{"a": {"bytes": PNG}}]})
+    told = json.dumps({"info": {"features": described}})
+    content = to_parquet(table.replace_schema_metadata({"huggingface": told}))
+    source = open_files(open_parquet, tmp_path, {"a": content})
+    assert [row["image"] for _, row in read_rows(source)] == [{"bytes": PNG}]
+
+
 @pytest.mark.parametrize(("opener", "write"), FORMATS)
 def test_rows_are_bounded(tmp_path: Path, opener: Opener, write: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow_files, "MAX_ROWS", 5_000)
