@@ -374,6 +374,8 @@ def _read_config(files: Files, found: Mapping[str, Any]) -> CardConfig:
             raise _malformed(files, f"config {name!r}: expected a path or a list of paths for the split {split!r}")
         checked = tuple(_check_glob(files, name, posixpath.join(folder, glob)) for glob in globs)
         splits[str(split)] = (*splits.get(str(split), ()), *checked)
+    if not splits:
+        raise _malformed(files, f"config {name!r}: data_files is empty")
     return CardConfig(name=name, splits=splits)
 
 

@@ -113,6 +113,8 @@ def test_malformed_cards_are_refused(tmp_path: Path) -> None:
         "{'a b': '*.csv'}",
         "'**'",
         "{train: data/final.csv, test: 'data/*.csv'}",
+        "{}",
+        "[]",
     ]
     fronts = (f"configs: [{{config_name: c, data_files: {data_files}}}]" for data_files in cases)
     folders = (repository(tmp_path / str(number), front) for number, front in enumerate(fronts))
