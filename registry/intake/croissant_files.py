@@ -11,7 +11,7 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, NoReturn
@@ -34,8 +34,9 @@ from registry.intake.file_parts import FilePart, combine_splits, decode_text, op
 from registry.intake.kinds import kind_of, open_kind
 from registry.intake.listing import list_folder
 from registry.intake.media_bytes import CheckMedia
-from registry.intake.object_tables import cut_table
+from registry.intake.object_tables import read_in_steps
 from registry.intake.options import AddOptions
+from registry.intake.python_values import ValueConverter, columns_of, convert_block
 from registry.intake.source import Files, Rows, Source, SourcePart, account_for, root_of
 from registry.model.split import check_split_name
 from registry.shards.arrow_values import import_pyarrow
@@ -386,12 +387,18 @@ class _Opener:
 
     def _open_inline(self, record_set: RecordSet) -> Source:
         """Open the records in the document itself."""
-        table = import_pyarrow().table({field.name: record_set.values(field.id) for field in record_set.fields})
-        part = SourcePart(split="train", name=self._document.name, read=partial(cut_table, table, 0))
+        values = {field.name: record_set.values(field.id) for field in record_set.fields}
+        rows = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+        columns, lines, name = columns_of(rows), range(1, len(rows) + 1), self._document.name
+
+        def read() -> Iterator[Rows]:
+            convert = partial(convert_block, columns, converter=ValueConverter(), name=name, lines=lines)
+            return read_in_steps(len(rows), lambda start, stop: convert(start=start, stop=stop))
+
         return Source(
             kind=KIND,
-            summary=f"{table.num_rows:,} records in the document",
-            parts=[part],
+            summary=f"{len(rows):,} records in the document",
+            parts=[SourcePart(split="train", name=name, read=read)],
             hints=self._hints(record_set.fields),
         )
 

@@ -361,3 +361,14 @@ def test_data_that_mentions_croissant_is_data(tmp_path: Path) -> None:
     assert opened(tmp_path / "data.jsonl").kind == "json"
     (tmp_path / "data.json").write_text('[{"x": "http://mlcommons.org/croissant/1.1"}]')
     assert opened(tmp_path / "data.json").kind == "json"
+
+
+def test_records_in_the_document_of_several_types_are_reported_with_their_number(tmp_path: Path) -> None:
+    field = a_field("rows", "x", "cr:UnknownType", None)
+    path = write(tmp_path, [], [record_set("rows", field, data=[{"rows/x": 1}, {"x": "a"}, {"x": 2**63}])])
+    catalog = registry.connect(f"sqlite:///{tmp_path / 'c.db'}", data_dir=tmp_path / "data", create=True)
+    with pytest.raises(SourceError) as caught:
+        catalog.add(path, "d")
+    assert str(caught.value) == (
+        'column "x": it is int64 at croissant.json:1, text at croissant.json:2, and uint64 at croissant.json:3'
+    )
