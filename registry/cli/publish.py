@@ -198,8 +198,7 @@ def publish(
             publication = catalog.publish(
                 folder, promote=promote, version_to_prepare=version_to_prepare, progress=progress, **description
             )
-            reference = publication.version.reference
-            keep_published(session, catalog, reference, progress, attach=with_columns, keep=False)
+            keep_published(session, catalog, publication.version.reference, progress, attach=with_columns, keep=False)
     if dry_run:
         return _present_preview(session, preview)
     present_publication(session, publication)
