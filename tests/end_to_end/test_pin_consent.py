@@ -6,14 +6,14 @@ import asyncio
 import json
 import shutil
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support import http_servers
+from support.http_servers import running
 from support.pinned_samples import pin, publish_samples, read_all
 
 import registry
@@ -51,41 +51,22 @@ class Server:
 def serving(folder: Path) -> Iterator[Server]:
     found = Server(folder)
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(http_servers.Handler):
         def do_GET(self) -> None:
             found.requests.append(f"{self.command} {self.path}")
             found.headers.append(dict(self.headers))
             path = found.folder / self.path.lstrip("/")
             if found.sends_to is not None:
-                self.send_response(302)
-                self.send_header("Location", f"{found.sends_to}{self.path}")
-                self.send_header("Content-Length", "0")
-                self.end_headers()
+                self.answer(302, {"Location": f"{found.sends_to}{self.path}"})
             elif not path.is_file():
                 self.send_error(404)
             else:
-                self.send_response(200)
-                self.send_header("Content-Length", str(path.stat().st_size))
-                self.end_headers()
-                if self.command == "GET":
-                    self.wfile.write(path.read_bytes())
+                self.answer(200, body=path.read_bytes())
 
-        do_HEAD = do_GET  # noqa: N815 (the name that the library calls)
+        do_HEAD = do_GET
 
-        def log_message(self, format: str, *_: object) -> None:  # noqa: A002 (its name in the base class)
-            """Nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads, server.block_on_close = True, False
-    found.port = server.server_port
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    try:
+    with running(Handler) as found.port:
         yield found
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from support import warm_python
+from support import http_servers, warm_python
+from support.http_servers import running
 from support.prepared_samples import animals, prepare
 from support.services import TestServer, make_token
 
@@ -297,45 +298,34 @@ def test_a_token_reads_only_what_it_covers(server: TestServer, home: registry.Ca
 def test_no_other_server_gets_the_token(
     server: TestServer, home: registry.Catalog, login: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import threading
-    from http.server import BaseHTTPRequestHandler, HTTPServer
-
     seen: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(http_servers.Handler):
         def do_GET(self) -> None:
             seen.append(f"{self.path} {self.headers.get('Authorization')}")
             if self.path.startswith("/there/"):
-                self.send_response(307 if self.command == "GET" else 302)
-                self.send_header("Location", f"http://127.0.0.1:{self.server.server_port}/elsewhere/signed?X=1")  # type: ignore[attr-defined]
+                place = f"http://127.0.0.1:{self.server.server_port}/elsewhere/signed?X=1"  # type: ignore[attr-defined]
+                self.answer(307 if self.command == "GET" else 302, {"Location": place})
             else:
-                self.send_response(200)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+                self.answer(200)
 
-        do_HEAD = do_GET  # noqa: N815 (its name)
+        do_HEAD = do_GET
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    other = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=other.serve_forever, daemon=True).start()
-    url = f"http://127.0.0.1:{other.server_port}/there/"
     monkeypatch.setenv("REGISTRY_TRIES", "1")
-    use_service_data(url, lambda _: login)
-    with pytest.raises(StorageError):
-        open_store(f"{url}api/v1/data/numbers").open("1.0.0/x")
-    assert seen == [f"/there/api/v1/data/numbers/1.0.0/x Bearer {login}"]
-    with open_store(f"http://127.0.0.1:{other.server_port}/theres/api/v1/data/numbers").open("x") as file:
-        assert file.read(1) == b""  # a store of another kind, without a token
-    assert login not in " ".join(seen[1:])
-    seen.clear()
-    file = open_store(f"{url}api/v1/data/numbers").open_known("x", num_bytes=1, entity_tag='"tag"')
-    with file, pytest.raises(ReplacedError):  # the other server has an empty file
-        file.read(1)
+    with running(Handler) as port:
+        url = f"http://127.0.0.1:{port}/there/"
+        use_service_data(url, lambda _: login)
+        with pytest.raises(StorageError):
+            open_store(f"{url}api/v1/data/numbers").open("1.0.0/x")
+        assert seen == [f"/there/api/v1/data/numbers/1.0.0/x Bearer {login}"]
+        with open_store(f"http://127.0.0.1:{port}/theres/api/v1/data/numbers").open("x") as file:
+            assert file.read(1) == b""  # a store of another kind, without a token
+        assert login not in " ".join(seen[1:])
+        seen.clear()
+        file = open_store(f"{url}api/v1/data/numbers").open_known("x", num_bytes=1, entity_tag='"tag"')
+        with file, pytest.raises(ReplacedError):  # the other server has an empty file
+            file.read(1)
     assert seen == [f"/there/api/v1/data/numbers/x Bearer {login}", "/elsewhere/signed?X=1 None"]
-    other.shutdown()
-    other.server_close()
 
 
 def test_a_file_that_is_replaced_meanwhile_is_not_read_on(

@@ -16,15 +16,15 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import pytest
-from support import warm_python
+from support import http_servers, warm_python
 from support.clouds import Cloud, on_clouds
 from support.gcs_server import GcsServer
+from support.http_servers import running
 from support.s3_server import S3Server
 from support.services import TestServer, make_token
 
@@ -894,27 +894,20 @@ def test_the_credentials_of_a_role_sign(monkeypatch: pytest.MonkeyPatch, tmp_pat
     credentials = {"AccessKeyId": "ASIA1", "SecretAccessKey": "secret", "Token": "of a role"}
     answer = json.dumps(credentials | {"Expiration": moment.strftime("%Y-%m-%dT%H:%M:%SZ")}).encode()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(http_servers.Handler):
         def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(answer)
-
-        def log_message(self, format: str, *_: object) -> None:  # noqa: A002 (its name in the base class)
-            """Logs nothing."""
+            self.answer(200, body=answer)
 
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setattr("boto3.DEFAULT_SESSION", None)  # it keeps the credentials of earlier tests
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as role:
-        threading.Thread(target=role.serve_forever, daemon=True).start()
-        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"http://127.0.0.1:{role.server_port}/")
+    with running(Handler) as port:
+        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"http://127.0.0.1:{port}/")
         (tmp_path / "token").write_text("of the container")
         monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", str(tmp_path / "token"))
         monkeypatch.setenv("AWS_REGION", "eu-central-1")
         store = open_store("s3://lab-data/data")
         urls = [store.sign("x", seconds=60), open_signer(store).sign("x", Upload.of(b"x"), seconds=60)]
-        role.shutdown()
     for url in urls:
         assert dict(parse_qsl(urlsplit(url).query))["X-Amz-Security-Token"] == "of a role"
 

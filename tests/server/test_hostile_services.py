@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support import http_servers
+from support.http_servers import running
 
 from registry.api.identity import sign_in_with_browser
 from registry.api.locations import access_token
@@ -33,9 +33,9 @@ class HostileServer:
         self.index: bytes | None = None
         hostile = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(http_servers.Handler):
             def do_GET(self) -> None:
-                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                self.body()
                 is_index = hostile.index is not None and self.path.endswith("/site.json")
                 self.send_response(200 if is_index else hostile.status)
                 for name, value in hostile.headers.items():
@@ -46,25 +46,18 @@ class HostileServer:
                     while hostile.is_endless:
                         self.wfile.write(bytes(2**16))
 
-            do_POST = do_PUT = do_HEAD = do_DELETE = do_GET  # noqa: N815 (names in the base class)
+            do_POST = do_PUT = do_HEAD = do_DELETE = do_GET
 
-            def log_message(self, format: str, *_: object) -> None:  # noqa: A002 (its name in the base class)
-                """Logs nothing."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_port}/"
+        self.handler, self.url = Handler, ""
 
 
 @pytest.fixture
 def hostile() -> Iterator[HostileServer]:
     started = HostileServer()
-    thread = threading.Thread(target=started.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    yield started
-    started.is_endless = False
-    started.server.shutdown()
-    started.server.server_close()
+    with running(started.handler) as port:
+        started.url = f"http://127.0.0.1:{port}/"
+        yield started
+        started.is_endless = False
 
 
 DEEP = b"[" * 200_000
@@ -176,26 +169,18 @@ def test_a_bucket_gets_no_token_and_leads_nowhere(hostile: HostileServer, monkey
     monkeypatch.setenv("REGISTRY_TRIES", "1")
     seen: list[tuple[str, str | None]] = []
 
-    class Bucket(BaseHTTPRequestHandler):
+    class Bucket(http_servers.Handler):
         def do_PUT(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
+            self.body()
             seen.append((self.path, self.headers["Authorization"]))
-            self.send_response(307)
-            self.send_header("Location", f"{hostile.url}elsewhere")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.answer(307, {"Location": f"{hostile.url}elsewhere"})
 
-        def log_message(self, format: str, *_: object) -> None:  # noqa: A002 (its name in the base class)
-            """Logs nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Bucket) as bucket:
-        threading.Thread(target=bucket.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-        url = f"http://127.0.0.1:{bucket.server_port}/data/x?signed=1"
+    with running(Bucket) as port:
+        url = f"http://127.0.0.1:{port}/data/x?signed=1"
         hostile.body = json.dumps({"url": url, "etag": None}).encode()
         store = ServiceStore(hostile.url, lambda _: new_secret()[1])
         with pytest.raises(StorageError, match="the bucket answered 307"):
             store.write_bytes("digits/1.0.0/train", bytes(2**20 + 1))
-        bucket.shutdown()
     assert seen == [("/data/x?signed=1", None)]
 
 

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,6 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.catalog_samples import execute
 from support.catalog_server import PostgresServer
+from support.http_servers import running
 from support.receivers import Handler, Receiver, receiver, wait_until
 
 import registry
@@ -592,18 +592,11 @@ def test_the_receiver_of_the_page_accepts_what_is_signed(
     names: dict[str, Any] = {"SECRET": catalog.webhooks.secrets("1".zfill(12))[0]}
     exec("\n".join(lines[:-1]), names)  # noqa: S102 (our own page, without its last line)
     assert lines[-1].endswith("Receiver).serve_forever()")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), names["Receiver"])
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     append(catalog, action="yank", dataset="lab_a")
-    try:
+    with running(names["Receiver"]) as port:
         with delivering(catalog):
-            catalog.webhooks.create("1".zfill(12), f"http://127.0.0.1:{server.server_port}/", after=0, actor="ann")
+            catalog.webhooks.create("1".zfill(12), f"http://127.0.0.1:{port}/", after=0, actor="ann")
             wait_until(lambda: state(catalog).delivered_through == 1)
         assert capsys.readouterr().out == "yank lab_a \n"
         names["SECRET"] = catalog.webhooks.secrets("2".zfill(12))[0]
-        assert (
-            attempt(catalog, f"http://127.0.0.1:{server.server_port}/", LOOPBACK) == "it answered with the status 401"
-        )
-    finally:
-        server.shutdown()
-        server.server_close()
+        assert attempt(catalog, f"http://127.0.0.1:{port}/", LOOPBACK) == "it answered with the status 401"

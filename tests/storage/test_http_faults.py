@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from support import http_servers
 from support.fault_proxy import Fault, FaultProxy
+from support.http_servers import running
 from support.web_server import serve
 
 from registry.errors import NotStoredError, StorageError, StorageUnavailableError
@@ -104,25 +104,16 @@ def test_a_missing_file_is_missing(store: Store, proxy: FaultProxy) -> None:
     ],
 )
 def test_a_redirect_to_something_else_than_a_web_server_is_not_followed(target: str | None, reason: str) -> None:
-    class Redirecting(BaseHTTPRequestHandler):
+    class Redirecting(http_servers.Handler):
         def do_GET(self) -> None:
-            self.send_response(302)
-            if target is not None:
-                self.send_header("Location", target)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.answer(302, {"Location": target} if target is not None else {})
 
-        do_HEAD = do_GET  # noqa: N815 (a name of the base class)
+        do_HEAD = do_GET
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Redirecting) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        store = open_store(f"http://127.0.0.1:{server.server_port}")
+    with running(Redirecting) as port:
+        store = open_store(f"http://127.0.0.1:{port}")
         for ask in (store.size, store.read_bytes):
             with pytest.raises(StorageError) as caught:
                 ask("x.csv")
             assert str(caught.value) == f"cannot read {store.url}/x.csv: {reason}"
             assert (caught.value.exit_code, caught.value.hint) == (1, "Check the URL.")
-        server.shutdown()

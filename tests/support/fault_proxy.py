@@ -16,9 +16,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Final, Literal, Self, get_args
 from urllib.parse import unquote, urlsplit
+
+from support import http_servers
 
 Fault = Literal[
     "drop",
@@ -179,9 +181,8 @@ class _Server(ThreadingHTTPServer):
         """Ignores errors: the tests let clients disconnect in the middle."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(http_servers.Handler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
     proxy: FaultProxy
     server_port: int
 
@@ -210,7 +211,7 @@ class _Handler(BaseHTTPRequestHandler):
                 time.sleep(rule.delay_seconds)
             self._forward(body, fault, request.index, rule.hook if rule is not None and fault == "hook after" else None)
 
-    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _handle  # noqa: N815 (the base class's names)
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _handle
 
     def _forward(self, body: bytes, fault: Fault | None, index: int, hook: Callable[[], None] | None) -> None:
         server = http.client.HTTPConnection("127.0.0.1", self.server_port, timeout=60)
@@ -273,9 +274,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         self.wfile.flush()
         self.connection.shutdown(socket.SHUT_RDWR)
-
-    def log_message(self, format: str, *_: object) -> None:  # noqa: A002 (its name in the base class)
-        """Do nothing, because tests check ``FaultProxy.requests``."""
 
 
 def _other_tag(tag: str) -> str:

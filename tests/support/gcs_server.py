@@ -14,11 +14,11 @@ import json
 import threading
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import SplitResult, parse_qs, quote, unquote, urlsplit
 
+from support import http_servers
 from support.s3_server import SIGNED, S3Server
 
 if TYPE_CHECKING:  # the environments of PyTorch and TFDS, which import this module, have no cryptography
@@ -41,11 +41,7 @@ class GcsServer:
         self._writing = threading.Lock()
         self._numbers = count(1_700_000_000_000_000)
         self._generations: dict[str, int] = {}
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"gcs": self}))
-        self._server.daemon_threads = True
-        self._server.block_on_close = False
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        self.port = self._server.server_port
+        self._server = http_servers.running(type("Handler", (_Handler,), {"gcs": self}))
 
     def environment(self, port: int | None = None) -> dict[str, str]:
         """The variables of a client that reaches the server at ``port``, its own or a proxy's."""
@@ -157,18 +153,15 @@ class GcsServer:
         return answer.status, found, content
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self.port = self._server.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    def __exit__(self, *error: Any) -> None:
+        self._server.__exit__(*error)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(http_servers.Handler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
     gcs: GcsServer
 
     def _handle(self) -> None:
@@ -183,10 +176,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _handle  # noqa: N815 (the base class's names)
-
-    def log_message(self, format: str, *_: object) -> None:  # noqa: A002 (its name in the base class)
-        """Do nothing, because tests check the requests of a proxy."""
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _handle
 
 
 def _translate(name: str, old: str, new: str) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from support import http_servers
+from support.http_servers import running
 
 _LARGE = 100
 """Files of more bytes are kept as LFS objects, whose ETag is their sha256."""
@@ -55,18 +56,9 @@ def _entry(name: str, content: bytes) -> dict[str, Any]:
     return entry
 
 
-def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_: Any) -> None:
-            pass
-
+def _handler(hub: Hub) -> type[http_servers.Handler]:
+    class Handler(http_servers.Handler):
         def do_GET(self) -> None:
-            self.answer(is_head=False)
-
-        def do_HEAD(self) -> None:
-            self.answer(is_head=True)
-
-        def answer(self, *, is_head: bool) -> None:
             path = unquote(urlsplit(self.path).path)
             hub.requests.append(f"{self.command} {path}")
             hub.on_request(path)
@@ -88,33 +80,22 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
                 names = [{"rfilename": name} for name in files]
                 self.send_json(entries if api[2] == "tree" else {"id": repository, "sha": sha, "siblings": names})
             elif file is not None and file[3] in commit[1]:
-                self.send_file(commit[0], file[3], commit[1][file[3]], is_head=is_head)
+                self.send_file(commit[0], file[3], commit[1][file[3]])
             else:
                 self.fail(404, "EntryNotFound")
 
         def fail(self, status: int, code: str) -> None:
-            self.send_response(status)
-            self.send_header("X-Error-Code", code)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.answer(status, {"X-Error-Code": code})
 
         def send_json(self, value: Any) -> None:
-            data = json.dumps(value).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+            self.answer(200, {"Content-Type": "application/json"}, json.dumps(value).encode())
 
-        def send_file(self, sha: str, name: str, content: bytes, *, is_head: bool) -> None:
+        do_HEAD = do_GET
+
+        def send_file(self, sha: str, name: str, content: bytes) -> None:
             entry = _entry(name, content)
-            self.send_response(200)
-            self.send_header("X-Repo-Commit", sha)
-            self.send_header("ETag", f'"{entry["lfs"]["oid"] if "lfs" in entry else entry["oid"]}"')
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            if not is_head:
-                self.wfile.write(content)
+            tag = entry["lfs"]["oid"] if "lfs" in entry else entry["oid"]
+            self.answer(200, {"X-Repo-Commit": sha, "ETag": f'"{tag}"'}, content)
 
     return Handler
 
@@ -122,12 +103,5 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
 @contextmanager
 def serve(hub: Hub) -> Iterator[str]:
     """Serve ``hub``; yields its URL."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(hub))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with running(_handler(hub)) as port:
+        yield f"http://127.0.0.1:{port}"

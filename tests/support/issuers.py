@@ -10,16 +10,19 @@ import secrets
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
 from html import escape
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, quote_plus, urlencode, urlsplit
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from support import http_servers
+from support.http_servers import running
 
 AUDIENCE = "https://catalog.example/"
 
@@ -80,43 +83,30 @@ class LocalIssuer:
     )
     client_secret: str | None = None
     _codes: dict[str, dict[str, str]] = field(default_factory=dict)
-    _server: Any = None
+    _server: ExitStack = field(default_factory=ExitStack)
 
     def start(self) -> LocalIssuer:
         issuer = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(http_servers.Handler):
             protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
 
             def do_GET(self) -> None:
                 issuer.seen.append(urlsplit(self.path).path)
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
-                status, content, headers = issuer.answer(self.path, dict(parse_qsl(body)), self.headers)
-                self.send_response(status)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
+                form = dict(parse_qsl(self.body().decode()))
+                status, content, headers = issuer.answer(self.path, form, self.headers)
+                self.answer(status, headers, content)
 
-            do_POST = do_GET  # noqa: N815 (a name of the base class)
+            do_POST = do_GET
 
             def date_time_string(self, timestamp: float | None = None) -> str:
                 return issuer.date or super().date_time_string((timestamp or time.time()) + issuer.clock)
 
-            def log_message(self, format: str, *_: object) -> None:  # noqa: A002 (its name in the base class)
-                """Logs nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-        self.url = f"http://{self.host}:{self._server.server_port}"
+        self.url = f"http://{self.host}:{self._server.enter_context(running(Handler))}"
         return self
 
     def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.close()
 
     def answer(
         self, address: str, form: dict[str, str], headers: Mapping[str, str]

@@ -7,10 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from registry.api.team import verify_webhook
+from support import http_servers
+from support.http_servers import running
 
 SECONDS = 60
 
@@ -18,13 +19,13 @@ Behaviour = Callable[["Handler", int], int | None]
 """The status of the answer to the request with this number, from 0; None if the behaviour has answered itself."""
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(http_servers.Handler):
     """Passes each message to its receiver."""
 
     receiver: Receiver
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
+        body = self.body()
         number = self.receiver.note(dict(self.headers.items()), body)
         status = self.receiver.behaviour(self, number)
         if status is None:
@@ -35,9 +36,6 @@ class Handler(BaseHTTPRequestHandler):
         if 300 <= status < 400:
             self.send_header("Location", self.path)
         self.end_headers()
-
-    def log_message(self, format: str, *_: object) -> None:  # noqa: A002 (its name in the base class)
-        """Logs nothing."""
 
 
 class Receiver:
@@ -85,20 +83,11 @@ def receiver(behaviour: Behaviour | None = None, *, tls: ssl.SSLContext | None =
     class OwnHandler(Handler):
         pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), OwnHandler)
-    server.daemon_threads = True
-    if tls is not None:
-        server.socket = tls.wrap_socket(server.socket, server_side=True)
-    scheme = "http" if tls is None else "https"
-    OwnHandler.receiver = result = Receiver(f"{scheme}://127.0.0.1:{server.server_port}/hook")
-    if behaviour is not None:
-        result.behaviour = behaviour
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-    try:
-        yield result
-    finally:
-        server.shutdown()
-        server.server_close()
+    with running(OwnHandler, tls) as port:
+        OwnHandler.receiver = Receiver(f"{'http' if tls is None else 'https'}://127.0.0.1:{port}/hook")
+        if behaviour is not None:
+            OwnHandler.receiver.behaviour = behaviour
+        yield OwnHandler.receiver
 
 
 def wait_until(condition: Callable[[], bool], *, seconds: float = SECONDS) -> None:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 
 import pytest
@@ -21,6 +20,8 @@ from registry.server.browse import listen
 from registry.server.config import ServiceConfig
 from registry.server.issuers import Issuer
 from registry.server.service import RouteMaker, Service, make_service_app
+from support import http_servers
+from support.http_servers import running
 
 
 class TestServer:
@@ -136,12 +137,11 @@ def cutting_proxy(target: str) -> Iterator[CuttingProxy]:
 
     proxy, pool = CuttingProxy(), urllib3.PoolManager()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(http_servers.Handler):
         protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
 
         def do_GET(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            body = self.body()
             path = self.path.lstrip("/")
             proxy.seen.append((path, self.headers.get("Idempotency-Key")))
             answer = pool.request(
@@ -150,29 +150,16 @@ def cutting_proxy(target: str) -> Iterator[CuttingProxy]:
             if proxy.cut(self.headers):
                 self.close_connection = True
                 return
-            self.send_response(answer.status)
-            for name, value in answer.headers.items():
-                if name.lower() not in ("content-length", "transfer-encoding", "connection"):
-                    self.send_header(name, value)
-            self.send_header("Content-Length", str(len(answer.data)))
-            self.end_headers()
-            self.wfile.write(answer.data)
+            own = ("content-length", "transfer-encoding", "connection")
+            headers = {name: value for name, value in answer.headers.items() if name.lower() not in own}
+            self.answer(answer.status, headers, answer.data)
 
-        do_POST = do_PUT = do_HEAD = do_GET  # noqa: N815 (names in the base class)
+        do_POST = do_PUT = do_HEAD = do_GET
 
-        def log_message(self, format: str, *_: object) -> None:  # noqa: A002 (its name in the base class)
-            """Logs nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-    proxy.url = f"http://127.0.0.1:{server.server_port}/"
-    try:
+    with running(Handler) as port:
+        proxy.url = f"http://127.0.0.1:{port}/"
         yield proxy
-    finally:
-        server.shutdown()
-        server.server_close()
-        pool.clear()
+    pool.clear()
 
 
 @contextmanager

@@ -6,13 +6,11 @@ import gzip
 import hashlib
 import sqlite3
 import ssl
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +21,8 @@ from registry.catalog.site.catalog import READS
 from registry.catalog.site_index import SiteIndex
 from registry.catalog.wrapper import CatalogWrapper, pass_call
 from registry.errors import LogTamperedError, SiteMismatchError
+from support import http_servers
+from support.http_servers import running
 
 Files = dict[str, bytes]
 """The files of a site, by their path."""
@@ -169,39 +169,22 @@ def web_server(certificate: Path | None = None) -> Iterator[WebServer]:
     """A server that runs for as long as the block; with a ``certificate`` and its key in one file, by https."""
     state = WebServer()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(http_servers.Handler):
         protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True  # head and body are sent one after the other
 
         def do_GET(self) -> None:
             path = self.path.lstrip("/")
             status, headers, body = state.answer(path, self.headers)
             state.seen.append((path, status, dict(self.headers)))
-            self.send_response(status)
-            for name, value in {**headers, "Content-Length": str(len(body))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
+            self.answer(status, headers, body)
 
-        def log_message(self, format: str, *_: object) -> None:  # noqa: A002 (its name in the base class)
-            """Logs nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    tls = None
     if certificate is not None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate)
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-    server.daemon_threads = True
-    server.block_on_close = False
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    state.url = f"{'http' if certificate is None else 'https'}://127.0.0.1:{server.server_port}/"
-    try:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(certificate)
+    with running(Handler, tls) as port:
+        state.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{port}/"
         yield state
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @dataclass(slots=True)

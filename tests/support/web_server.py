@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Literal
+
+from support import http_servers
+from support.http_servers import running
 
 Manner = Literal["plain", "ranges", "cut", "error", "stall", "drip", "silent", "no length"]
 
 
-class _Handler(SimpleHTTPRequestHandler):
+class _Handler(http_servers.Handler, SimpleHTTPRequestHandler):
     """Serves files; the standard library's handler knows no ranges."""
 
     protocol_version = "HTTP/1.1"
@@ -73,22 +75,10 @@ class _Handler(SimpleHTTPRequestHandler):
         self.rfile.read(1)
         self.close_connection = True
 
-    def log_message(self, format: str, *_: object) -> None:  # noqa: A002 (its name in the base class)
-        """Logs nothing: tests read the recorded requests."""
-
 
 @contextmanager
 def serve(folder: Path, manner: Manner = "plain") -> Iterator[str]:
     """The URL of ``folder`` on a server that runs for as long as the block."""
     handler = type("Handler", (_Handler,), {"manner": manner})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder)))
-    server.daemon_threads = True
-    server.block_on_close = False
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with running(partial(handler, directory=str(folder))) as port:
+        yield f"http://127.0.0.1:{port}"

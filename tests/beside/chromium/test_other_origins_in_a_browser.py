@@ -5,15 +5,15 @@ from __future__ import annotations
 import base64
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
+from support import http_servers
 from support.chromium import Chromium, Look
+from support.http_servers import running
 
 import registry
 from registry.builders.digits import Digits
@@ -76,7 +76,7 @@ RULES: Final = {"nginx": nginx_rule(GUIDE), "bucket": bucket_rule(GUIDE)}
 def serve(folder: Path, rule: Rule) -> Iterator[str]:
     """The URL of a server of files with ranges and ETags."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(http_servers.Handler):
         def do_GET(self) -> None:
             file = folder / self.path.lstrip("/")
             if not file.is_file():
@@ -96,26 +96,8 @@ def serve(folder: Path, rule: Rule) -> Iterator[str]:
         def do_OPTIONS(self) -> None:
             self.answer(*rule.preflight(self.headers))
 
-        def answer(self, status: int, headers: Mapping[str, str], body: bytes = b"") -> None:
-            self.send_response(status)
-            for name, value in {**headers, "Content-Length": str(len(body))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *_: object) -> None:  # noqa: A002 (its name in the base class)
-            """Logs nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with running(Handler) as port:
+        yield f"http://127.0.0.1:{port}/"
 
 
 @pytest.fixture(scope="module")
