@@ -11,10 +11,8 @@ runs to its end; and a reader looks again. ``every`` says which steps are tried:
 from __future__ import annotations
 
 import gc
-import io
 import json
 import os
-import signal
 import sys
 import warnings
 from pathlib import Path
@@ -27,47 +25,21 @@ import registry.intake.staging
 import registry.publishing
 from registry.catalog import session
 from registry.errors import LeftoverWarning, RegistryError
-from registry.storage import local
 from registry.storage.object_client import BucketClient
-from support.killed_commands import CALLS
+from support.killed_commands import CALLS, kill_at
 from support.object_publishers import REQUESTS, fork, wait
 
+STEPS = [
+    *((os, name) for name in CALLS if name != "close"),  # too many, and nothing changes
+    *((BucketClient, name) for name in REQUESTS),
+    *((session.sa.Engine, name) for name in ("connect", "begin")),
+    *((session.sa.Connection, name) for name in ("execute", "_commit_impl")),
+]
 
-def watch(wanted: int) -> list[str]:
-    """End this process by SIGKILL before its ``wanted``-th step. Returns the steps so far."""
-    steps: list[str] = []
 
-    def note(name: str) -> None:
-        steps.append(name)
-        if len(steps) == wanted:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def watched(owner: Any, name: str) -> None:
-        function = getattr(owner, name)
-
-        def call(*given: Any, **options: Any) -> Any:
-            note(name)
-            return function(*given, **options)
-
-        setattr(owner, name, call)
-
-    class File(io.FileIO):
-        def write(self, data: Any, /) -> int:
-            note("file write")
-            return super().write(data)
-
-    opened = local.open_raw
-    local.open_raw = lambda path, mode: File(path, mode) if "x" in mode else opened(path, mode)  # type: ignore[assignment]
-    for name in CALLS:
-        if name != "close":  # too many, and nothing changes
-            watched(os, name)
-    for name in REQUESTS:
-        watched(BucketClient, name)
-    for name in ("connect", "begin"):
-        watched(session.sa.Engine, name)
-    for name in ("execute", "_commit_impl"):
-        watched(session.sa.Connection, name)
-    return steps
+def watch(number: int) -> list[str]:
+    """End this process by SIGKILL before its ``number``-th step. Returns the steps so far."""
+    return kill_at(number, STEPS)
 
 
 def add(asked: dict[str, Any], source: str, name: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,32 +26,35 @@ CALLS = ("open", "write", "link", "unlink", "replace", "rename", "fsync", "mkdir
 MOST = 200
 
 
-def kill_at(number: int) -> None:
-    """End this process before its ``number``-th call, counted from 1."""
-    left = [number]
+def kill_at(number: int, calls: Sequence[tuple[Any, str]] = [(os, name) for name in CALLS]) -> list[str]:
+    """End this process before its ``number``-th of these calls or writes, counted from 1. Returns those so far."""
+    steps: list[str] = []
 
-    def count() -> None:
-        left[0] -= 1
-        if not left[0]:
+    def note(name: str) -> None:
+        steps.append(name)
+        if len(steps) == number:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def counted(call: Any) -> Any:
-        def wrapper(*given: Any, **options: Any) -> Any:
-            count()
-            return call(*given, **options)
+    def watch(owner: Any, name: str) -> None:
+        function = getattr(owner, name)
 
-        return wrapper
+        def call(*given: Any, **options: Any) -> Any:
+            note(name)
+            return function(*given, **options)
 
-    for name in CALLS:
-        setattr(os, name, counted(getattr(os, name)))
+        setattr(owner, name, call)
+
+    for owner, name in calls:
+        watch(owner, name)
 
     class File(io.FileIO):
         def write(self, data: Any, /) -> int:
-            count()
+            note("file write")
             return super().write(data)
 
     opened = local.open_raw
     local.open_raw = lambda path, mode: File(path, mode) if "x" in mode else opened(path, mode)  # type: ignore[assignment]
+    return steps
 
 
 def run_forked(command: list[str], number: int | None) -> int:
