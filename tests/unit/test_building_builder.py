@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -72,39 +71,38 @@ def test_a_given_name_stays_and_is_not_inherited() -> None:
     assert type("Second", (named,), {}).name == "second"
 
 
-@pytest.mark.parametrize(
-    ("attributes", "message"),
-    [
-        ({"name": "my-data"}, "Bad.name = 'my-data': invalid dataset name 'my-data'"),
-        ({"name": "MyData"}, "Bad.name = 'MyData': a dataset cannot be named 'MyData': look-ups fold names"),
-        ({"VERSION": "1.0"}, "Bad.VERSION = '1.0': invalid version '1.0'"),
-        ({"VERSION": 1}, "Bad.VERSION = 1: expected text such as '1.0.0', found int"),
-        ({"SUPPORTED_VERSIONS": "1.0.0"}, "Bad.SUPPORTED_VERSIONS = '1.0.0': expected a list of versions"),
-        ({"SUPPORTED_VERSIONS": ["1.0.0", "1.0.0"]}, "a version is listed twice"),
-        ({"SUPPORTED_VERSIONS": ["1.*.*"]}, "Bad.SUPPORTED_VERSIONS = '1.*.*': invalid version '1.*.*'"),
-        ({"RELEASE_NOTES": {"v1": "x"}}, "Bad.RELEASE_NOTES = 'v1': invalid version 'v1'"),
-        ({"RELEASE_NOTES": {"1.0.0": 3}}, "Bad.RELEASE_NOTES = 3: expected text, found int"),
-        ({"RELEASE_NOTES": ["First."]}, "Bad.RELEASE_NOTES = ['First.']: expected a dict of version"),
-        ({"DESCRIPTION": None}, "Bad.DESCRIPTION = None: expected text, found NoneType"),
-        ({"CITATION": b"x"}, "Bad.CITATION = b'x': expected text, found bytes"),
-        ({"SUPERVISED_KEYS": "label"}, "Bad.SUPERVISED_KEYS = 'label': expected a list or tuple of text"),
-        ({"DISABLE_SHUFFLING": 1}, "Bad.DISABLE_SHUFFLING = 1: expected True or False"),
-        ({"NUM_SHARDS": 0}, "Bad.NUM_SHARDS = 0: expected a number above 0"),
-        ({"NUM_SHARDS": {"train": "4"}}, "Bad.NUM_SHARDS = {'train': '4'}: expected a number above 0"),
-        ({"BUILDER_CONFIGS": ["en"]}, "Bad.BUILDER_CONFIGS = 'en': expected a list of BuilderConfig"),
-        ({"BUILDER_CONFIGS": BuilderConfig(name="en")}, "expected a list of BuilderConfig"),
-        ({"DEFAULT_CONFIG": "en"}, "Bad.DEFAULT_CONFIG = 'en': no config has this name"),
-        (
-            {"BUILDER_CONFIGS": [BuilderConfig(name="en"), BuilderConfig(name="en", version="2.0.0")]},
-            "Bad.BUILDER_CONFIGS = 'en': two configs have this name",
-        ),
-    ],
-)
-def test_a_wrong_attribute_is_refused_when_the_class_is_used(attributes: dict[str, Any], message: str) -> None:
-    bad = define(**attributes)
-    for use in (bad, bad.configs, bad.versions, lambda: bad.pick("bad")):
-        with pytest.raises(BuildError, match=re.escape(message)):
-            use()
+def test_a_wrong_attribute_is_refused_when_the_class_is_used() -> None:
+    rows: list[dict[str, Any]] = [
+        {"name": "my-data"},
+        {"name": "MyData"},
+        {"VERSION": "1.0"},
+        {"VERSION": 1},
+        {"SUPPORTED_VERSIONS": "1.0.0"},
+        {"SUPPORTED_VERSIONS": ["1.0.0", "1.0.0"]},
+        {"SUPPORTED_VERSIONS": ["1.*.*"]},
+        {"RELEASE_NOTES": {"v1": "x"}},
+        {"RELEASE_NOTES": {"1.0.0": 3}},
+        {"RELEASE_NOTES": ["First."]},
+        {"DESCRIPTION": None},
+        {"CITATION": b"x"},
+        {"SUPERVISED_KEYS": "label"},
+        {"DISABLE_SHUFFLING": 1},
+        {"NUM_SHARDS": 0},
+        {"NUM_SHARDS": {"train": "4"}},
+        {"BUILDER_CONFIGS": ["en"]},
+        {"BUILDER_CONFIGS": BuilderConfig(name="en")},
+        {"DEFAULT_CONFIG": "en"},
+        {"BUILDER_CONFIGS": [BuilderConfig(name="en"), BuilderConfig(name="en", version="2.0.0")]},
+    ]
+    classes = [define(**row) for row in rows]
+    check_errors(GOLDEN / "building_builder" / "a_wrong_attribute_is_refused.txt", classes)
+    for bad in classes:
+        messages = set()
+        for use in (bad, bad.configs, bad.versions, lambda bad=bad: bad.pick("bad")):
+            with pytest.raises(BuildError) as caught:
+                use()
+            messages.add(str(caught.value))
+        assert len(messages) == 1
 
 
 def test_a_wrong_config_is_refused() -> None:

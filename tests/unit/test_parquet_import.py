@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ import pyarrow as pa
 import pytest
 from PIL import Image as PillowImage
 from pyarrow import parquet
+from support.golden import check_errors
 from support.levels import either
 
 from registry.errors import (
-    NotStoredError,
     NullLabelWarning,
     PreparedFormatError,
     ReferenceSyntaxError,
@@ -47,7 +48,7 @@ from registry.shards.blocks import TableBlock
 from registry.storage import open_store
 from registry.wire import decode_example
 
-NAMES_HINT = "Name shards SPLIT-00000-of-00005.parquet, or SPLIT.parquet if a split is one file."
+GOLDEN = Path(__file__).parent / "golden" / "parquet_import"
 NUMBER = pa.table({"id": [1, 2, 3]})
 
 
@@ -112,90 +113,33 @@ def test_name_config_and_version_are_given(tmp_path: Path) -> None:
     assert str(prepared.reference) == "other/small:2.1.0"
     with pytest.raises(ReferenceSyntaxError, match="invalid dataset name 'no name'"):
         describe(folder, name="no name")
-    with pytest.raises(PreparedFormatError) as caught:
-        describe(write(tmp_path / "2024", "train.parquet"))
-    assert str(caught.value) == (f"{open_store(tmp_path / '2024').url}: cannot derive a dataset name from the folder")
-    assert caught.value.hint == "Name the dataset: registry import parquet DIR --name NAME"
 
 
-@pytest.mark.parametrize(
-    ("names", "problems"),
-    [
-        (
-            ["train-00000-of-00004.parquet", "train-00003-of-00004.parquet"],
-            ["train-00001-of-00004.parquet: missing", "train-00002-of-00004.parquet: missing"],
-        ),
-        (
-            ["train-00000-of-00001.parquet", "train-00000-of-00002.parquet"],
-            [
-                "train-00000-of-00002.parquet: named differently from "
-                "train-00000-of-00001.parquet of the same split train"
-            ],
-        ),
-        (
-            ["data/train.parquet", "train.parquet"],
-            ["train.parquet: named differently from data/train.parquet of the same split train"],
-        ),
-        (
-            ["train-00002-of-00002.parquet"],
-            ["train-00002-of-00002.parquet: invalid shard: 2 of 2"],
-        ),
-        (
-            ["train-000000-of-000001.parquet"],
-            ["train-000000-of-000001.parquet: invalid shard: 0 of 1"],
-        ),
-        (
-            ["all.parquet", "a b.parquet", "train.parquet"],
-            ["a b.parquet: invalid split name 'a b'", "all.parquet: invalid split name 'all'"],
-        ),
-        ([".parquet", "train.parquet"], [".parquet: not the name of a shard"]),
-    ],
-)
-def test_files_that_make_no_dataset_are_named(tmp_path: Path, names: list[str], problems: list[str]) -> None:
-    folder = write(tmp_path / "numbers", *names)
-    with pytest.raises(PreparedFormatError) as caught:
-        describe(folder)
-    shown = "".join(f"\n  {problem}" for problem in problems)
-    assert str(caught.value) == f"{open_store(folder).url}: the Parquet files cannot be read as one dataset{shown}"
-    assert caught.value.hint == (f"{NAMES_HINT} Import each config from its own folder, with config=CONFIG.")
-    assert caught.value.details["problems"] == problems
+def test_files_that_make_no_dataset_are_named(tmp_path: Path) -> None:
+    files = [
+        ["train-00000-of-00004.parquet", "train-00003-of-00004.parquet"],
+        ["train-00000-of-00001.parquet", "train-00000-of-00002.parquet"],
+        ["data/train.parquet", "train.parquet"],
+        ["train-00002-of-00002.parquet"],
+        ["train-000000-of-000001.parquet"],
+        ["all.parquet", "a b.parquet", "train.parquet"],
+        [".parquet", "train.parquet"],
+        [f"train {number}.parquet" for number in range(12)],
+    ]
+    calls = (partial(describe, write(tmp_path / str(place), *names)) for place, names in enumerate(files))
+    check_errors(GOLDEN / "files_that_make_no_dataset.txt", calls, details=["problems"], folder=tmp_path)
 
 
-def test_many_problems_are_counted(tmp_path: Path) -> None:
-    folder = write(tmp_path / "numbers", *(f"train {number}.parquet" for number in range(12)))
-    with pytest.raises(PreparedFormatError, match=r"invalid split name 'train 7'\n  and 2 more(?m:$)"):
-        describe(folder)
-
-
-def test_a_folder_without_parquet_files_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PreparedFormatError) as caught:
-        describe(tmp_path)
-    assert str(caught.value) == f"{open_store(tmp_path).url} contains no Parquet files"
-    assert caught.value.hint == NAMES_HINT
-
-
-def test_a_folder_that_is_not_there_is_named_as_such(tmp_path: Path) -> None:
-    with pytest.raises(NotStoredError) as caught:
-        describe(tmp_path / "nowhere")
-    assert str(caught.value) == f"there is no folder {tmp_path / 'nowhere'}"
-    assert caught.value.hint == f"Name the folder of the shards. {NAMES_HINT}"
+def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    for name in ("empty", "prepared/1.0.0"):
+        (tmp_path / name).mkdir(parents=True)
     (tmp_path / "train.parquet").touch()
-    with pytest.raises(NotStoredError) as caught:
-        describe(tmp_path / "train.parquet")
-    assert str(caught.value) == f"expected a folder, found a file: {tmp_path / 'train.parquet'}"
-
-
-def test_a_folder_that_tfds_prepared_is_named_as_such(tmp_path: Path) -> None:
-    (tmp_path / "1.0.0").mkdir()
-    (tmp_path / "1.0.0/dataset_info.json").write_text("{}")
-    (tmp_path / "1.0.0/numbers-train.parquet-00000-of-00001").touch()
-    with pytest.raises(PreparedFormatError) as caught:
-        describe(tmp_path / "1.0.0")
-    assert (
-        str(caught.value)
-        == f"{open_store(tmp_path / '1.0.0').url} contains no Parquet files, but a version prepared by TFDS"
-    )
-    assert caught.value.hint == "Import it with: registry import tfds DIR"
+    (tmp_path / "prepared/1.0.0/dataset_info.json").write_text("{}")
+    (tmp_path / "prepared/1.0.0/numbers-train.parquet-00000-of-00001").touch()
+    write(tmp_path / "2024", "train.parquet")
+    places = ("empty", "nowhere", "train.parquet", "prepared/1.0.0", "2024")
+    calls = (partial(describe, tmp_path / place) for place in places)
+    check_errors(GOLDEN / "a_folder_of_something_else.txt", calls, folder=tmp_path)
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
