@@ -226,6 +226,18 @@ def test_verify_finds_a_shard_of_the_same_size_with_other_records(digits: Cli, w
     assert f"{shard.name}: sha256 mismatch: expected " in ran.out
 
 
+def test_finished_shards_are_only_published_if_there_are_any(cli: Cli) -> None:
+    ran = cli("build", "digits", "--finished")
+    assert ran.code == 2
+    assert ran.err == (
+        "error: no earlier run left intact shards of digits:1.0.0 with these features and options\n"
+        "hint: Leave out --finished.\n"
+    )
+    ran = cli("build", "digits", "--finished", "--dry-run")
+    assert ran.code == 2
+    assert ran.err.startswith("error: --finished publishes shards, so it cannot be combined with --dry-run\n")
+
+
 def test_a_rebuild_says_that_it_replaced_a_damaged_folder(digits: Cli, workspace: Path) -> None:
     folder = workspace / "datasets/digits/1.0.0"
     shard = folder / "digits-train.tfrecord-00000-of-00004"
