@@ -32,7 +32,7 @@ from registry.features import (
 from registry.features import Sequence as SequenceFeature
 from registry.features.feature import TEXT
 from registry.intake.conversion import ColumnSchema, convert_values
-from registry.intake.feature_text import Wish, arrow_type_of, as_optional, leaf_types, parse_feature, type_word
+from registry.intake.feature_text import Wish, arrow_type_of, as_optional, is_type, leaf_types, parse_feature, type_word
 from registry.intake.source import Rows, quote
 from registry.intake.value_types import column_array, column_errors, is_list, is_nullable, nullable_paths, nullable_type
 from registry.pins.yaml_text import join_key, read_yaml, write_yaml
@@ -390,8 +390,9 @@ def remembered_wishes(features: FeaturesDict, custom: Mapping[str, Any]) -> dict
     entry = custom.get("intake")
     if not isinstance(entry, Mapping):
         return {}
-    kinds, requested = custom.get("arrow_types"), _names(entry.get("requested"))
-    words = {path: word for path, word in (kinds.items() if isinstance(kinds, Mapping) else ()) if _is_word(word)}
+    words, requested = custom.get("arrow_types"), _names(entry.get("requested"))
+    texts = words.items() if isinstance(words, Mapping) else ()  # a decimal is none of our types: it is stored as text
+    kinds = {path: parse_feature(text).arrow_type for path, text in texts if isinstance(text, str) and is_type(text)}
     nullable = frozenset(_names(entry.get("nullable")))
     lists, absent = _names(entry.get("null_as_empty")), entry.get("absent")
     wishes = {name: Wish(text="skip", action="skip", is_remembered=True) for name in _names(entry.get("skipped"))}
@@ -408,7 +409,7 @@ def remembered_wishes(features: FeaturesDict, custom: Mapping[str, Any]) -> dict
         if isinstance(feature, ClassLabel) and not is_inferred:
             wishes[name] = Wish(text=AS_BEFORE, action="classes", classes=feature, is_remembered=True)
             continue
-        kind = _arrow_type(name, feature, words, nullable)
+        kind = _arrow_type(name, feature, kinds, nullable)
         is_described = any(leaf_types(name, feature, kind)) or any(nullable_paths(name, kind))
         wishes[name] = Wish(
             text=AS_BEFORE,
@@ -456,25 +457,25 @@ def keep_types(before: Feature, known: Any, feature: Feature, kind: Any) -> tupl
     return before, known
 
 
-def _arrow_type(path: str, feature: Feature, words: Mapping[str, str], nullable: frozenset[str]) -> Any:
+def _arrow_type(path: str, feature: Feature, kinds: Mapping[str, Any], nullable: frozenset[str]) -> Any:
     """The Arrow type of the values of ``feature`` in the previous version.
 
     Args:
         path: the name of the column, or the path of a field, with ``[]`` for elements.
         feature: the feature.
-        words: the Arrow types of times and of some bytes, by the path of the feature.
+        kinds: the Arrow types of times and of some bytes, by the path of the feature.
         nullable: the paths in lists at which a value may be null; see ``value_types.nullable_paths``.
     """
     if path in nullable and isinstance(feature, SequenceFeature):
-        return nullable_type(_arrow_type(path, feature.feature, words, nullable - {path}))
+        return nullable_type(_arrow_type(path, feature.feature, kinds, nullable - {path}))
     if isinstance(feature, FeaturesDict):
-        fields = [(name, _arrow_type(f"{path}/{name}", inner, words, nullable)) for name, inner in feature.items()]
+        fields = [(name, _arrow_type(f"{path}/{name}", inner, kinds, nullable)) for name, inner in feature.items()]
         return arrow.struct(fields)
     if isinstance(feature, SequenceFeature):
-        return _list_type(_arrow_type(f"{path}[]", feature.feature, words, nullable), [feature.length])
-    word = words.get(path) or words.get(path.replace("[]", ""))  # the name of a column may end in []
-    if isinstance(feature, Tensor) and word is not None:
-        return _list_type(parse_feature(word).arrow_type, feature.shape)
+        return _list_type(_arrow_type(f"{path}[]", feature.feature, kinds, nullable), [feature.length])
+    kind = kinds.get(path, kinds.get(path.replace("[]", "")))  # the name of a column may end in []
+    if isinstance(feature, Tensor) and kind is not None:
+        return _list_type(kind, feature.shape)
     is_bytes = type(feature) is Tensor and feature.dtype == TEXT and not feature.shape
     return arrow.binary() if is_bytes else arrow_type_of(feature)
 
@@ -483,11 +484,6 @@ def _list_type(inner: Any, sizes: Sequence[int | None]) -> Any:
     for size in reversed(sizes):
         inner = arrow.list_(inner, -1 if size is None else size)
     return inner
-
-
-def _is_word(word: Any) -> bool:
-    """Whether an entry of the Arrow types is not the type of decimals, which are stored as text."""
-    return isinstance(word, str) and not word.startswith("decimal")
 
 
 def _names(value: Any) -> list[str]:

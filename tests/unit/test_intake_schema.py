@@ -24,7 +24,7 @@ from registry.intake import value_types
 from registry.intake.conversion import ColumnSchema
 from registry.intake.feature_text import parse_feature
 from registry.intake.inference import Inference, declare_schema
-from registry.intake.schema import Schema, parse_schema_file, read_schema_file, write_schema_file
+from registry.intake.schema import Schema, parse_schema_file, read_schema_file, remembered_wishes, write_schema_file
 from registry.intake.source import Rows
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -664,3 +664,12 @@ def test_infinity_cannot_become_an_integer() -> None:
     rows = schema.convert("a.parquet", rows_of(("a.parquet", 1, values)))
     assert rows.table.to_pydict() == {"x": [1]}
     assert [bad.reason for bad in rows.bad] == ["expected int32, found -inf", "expected int32, found inf"]
+
+
+@pytest.mark.parametrize("word", ["skip", "ClassLabel", "klingon", "int64[", "decimal128(9, 2)", 5, None])
+def test_a_type_that_is_none_in_the_metadata_of_the_previous_version_is_ignored(word: Any) -> None:
+    features = FeaturesDict({"a": "int64", "b": SequenceFeature({"c": SequenceFeature(Text())})})
+    custom = {"intake": {"nullable": ["b[]/c"]}, "arrow_types": {"a": word, "b[]/c": word, "x": "date32"}}
+    wishes = remembered_wishes(features, custom)
+    assert wishes["a"].arrow_type == pa.int64()
+    assert wishes["b"].arrow_type == pa.list_(pa.struct([("c", value_types.nullable_type(pa.string()))]))
