@@ -294,10 +294,10 @@ class AddOptions(Description):
         result: dict[str, Any] = {
             name: value
             for name, value in before.items()
-            if name not in given and name in _REMEMBERED and isinstance(value, _REMEMBERED[name])
+            if name not in given and name in _REMEMBERED and _has_form(value, _REMEMBERED[name])
         }
-        own, names = self.rename_columns or {}, before.get("rename_columns")
-        names = names if isinstance(names, Mapping) else {}
+        own, names = self.rename_columns or {}, before.get("rename_columns", {})
+        names = names if _has_form(names, dict) else {}
         names = {old: new for old, new in names.items() if old not in own and new not in own.values()}
         columns = {"rename_columns": {**names, **own}} if names else {}
         remembered = {"remembered": frozenset(result), "remembered_columns": frozenset(names)}
@@ -318,6 +318,12 @@ class AddOptions(Description):
         defaults = {field.name: field.default for field in fields(self)}
         used = [name for name in names if name not in (self.remembered if but is None else but)]
         return [name for name in used if getattr(self, name) not in (defaults[name], [], (), {})]
+
+
+def _has_form(value: Any, kind: type) -> bool:
+    """Whether a value of the metadata of a version has the type of an option; the values in it are texts."""
+    inside = [*value, *(value.values() if isinstance(value, dict) else ())] if isinstance(value, list | dict) else []
+    return isinstance(value, kind) and all(isinstance(text, str) for text in inside)
 
 
 takes_options: Final = takes_fields(AddOptions, AddArguments)

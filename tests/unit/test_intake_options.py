@@ -42,3 +42,10 @@ def test_the_command_line_has_an_option_for_every_argument() -> None:
 def test_an_argument_that_does_not_exist_is_an_error_of_python() -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'keys'"):
         registry.add([{"a": 1}], "x", keys="a")  # type: ignore[call-arg]
+
+
+def test_malformed_options_of_the_previous_version_are_ignored() -> None:
+    malformed = {"kind": 5, "nulls": [{}], "splits": {"train": 1}, "rename_columns": {"a": ["b"]}, "header": "no"}
+    result = AddOptions().with_remembered({"options": malformed | {"holdout": "test=10%"}})
+    assert result.describe() == {"holdout": "test=10%"}
+    assert result.remembered == {"holdout"}
