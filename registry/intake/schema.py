@@ -391,7 +391,7 @@ def remembered_wishes(features: FeaturesDict, custom: Mapping[str, Any]) -> dict
     if not isinstance(entry, Mapping):
         return {}
     words, requested = custom.get("arrow_types"), _names(entry.get("requested"))
-    texts = words.items() if isinstance(words, Mapping) else ()  # a decimal is none of our types: it is stored as text
+    texts = words.items() if isinstance(words, Mapping) else ()  # decimals among them are stored as text
     kinds = {path: parse_feature(text).arrow_type for path, text in texts if isinstance(text, str) and is_type(text)}
     nullable = frozenset(_names(entry.get("nullable")))
     lists, absent = _names(entry.get("null_as_empty")), entry.get("absent")
