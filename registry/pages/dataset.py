@@ -23,13 +23,16 @@ from registry.masking import MASK, mask
 from registry.model import Producer, Reference, Version
 from registry.pages.log import public_actor
 from registry.pages.page import Page, Visit, version_path
-from registry.pages.previews import first_split, near_statistics
-from registry.publishing import describe_type
+from registry.pages.previews import Remembered, first_split, near_statistics
+from registry.publishing import ChangeLevel, describe_type
 from registry.statistics import distribution
 
 _EVENTS: Final = 20
 _VERSIONS: Final = 100
 _MOST_FEATURES: Final = 200
+_PROVED: Final = 10
+_CHANGES: Final = Remembered(1000)
+"""What versions changed since the one below. A catalog of 2,000 versions shows that of the newest ones of a page."""
 
 
 def overview(visit: Visit, dataset: Dataset, rest: tuple[str, ...]) -> Page:
@@ -103,17 +106,35 @@ def version_line(visit: Visit, reference: Reference, *, below: Version | None) -
     """At most 100 versions, the newest first, each with the step of its number and what it changed."""
     of_dataset = Reference(name=reference.name, config=reference.config)
     summaries = visit.catalog.versions(of_dataset, below=below, limit=_VERSIONS + 1)
-    befores: dict[Version, Version] = {newer.version: older.version for newer, older in pairwise(summaries)}
+    befores = {newer.version: older for newer, older in pairwise(summaries)}
     waiting = visit.catalog.lifecycle.proposals(of_dataset) if visit.is_live else ()
     proposed = {proposal.version: proposal.proposed_by for proposal in waiting}
     line = [
-        {**_version(summary, befores.get(summary.version)), "proposed_by": proposed.get(summary.version)}
+        {**_version(summary, befores.get(summary.version)), "proposed_by": proposed.get(summary.version), "changes": ""}
         for summary in summaries[:_VERSIONS]
     ]
+    for row, summary in zip(line[:_PROVED] if visit.is_live else (), summaries, strict=False):
+        if summary.version in befores:
+            row["changes"] = _proved_changes(visit, befores[summary.version], summary)
     return {"versions": line, "older": line[-1]["version"] if len(summaries) > _VERSIONS else None}
 
 
-def _version(summary: VersionSummary, before: Version | None) -> dict[str, Any]:
+def _proved_changes(visit: Visit, old: VersionSummary, new: VersionSummary) -> str:
+    """The level and the first reasons of the changes that fingerprints prove; empty if a version cannot be read."""
+
+    def compare() -> str | None:
+        with suppress(RegistryError):
+            changes = visit.catalog.diff(old.reference, new.reference, show=0, most_bytes=0).changes
+            lasting = [it for it in changes.changes if it.kind != "metadata"]  # these may be corrected
+            level = max((it.level for it in lasting), default=ChangeLevel.PATCH).name
+            return f"{level}: {'; '.join(it.brief for it in lasting[:3]) or 'the same records and features'}"
+        return None
+
+    return _CHANGES.get((visit.catalog.url, *((it.reference, it.content_digest) for it in (old, new))), compare) or ""
+
+
+def _version(summary: VersionSummary, older: VersionSummary | None) -> dict[str, Any]:
+    before = None if older is None else older.version
     steps = () if before is None else ("major", "minor", "patch")
     step = next((it for it in steps if getattr(summary.version, it) != getattr(before, it)), "first")
     return {
@@ -181,7 +202,7 @@ def older(visit: Visit, path: tuple[str, ...]) -> Page:
     summary, *before = visit.catalog.versions(of_dataset, below=next_number, limit=2) or (newest,)
     if summary.version != version:
         raise NotFoundError(f"no version {'/'.join(path)!r:.200}")
-    row = _version(summary, before[0].version if before else None)
+    row = _version(summary, before[0] if before else None)
     values = {
         **{key: value for key, value in row.items() if key != "path"},
         "proposed_by": None,

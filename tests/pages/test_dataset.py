@@ -170,6 +170,8 @@ def test_states_and_aliases_are_shown(tmp_path: Path) -> None:
             ("2.0.0", "major", "1.0.0"),
             ("1.0.0", "first", "None"),
         ]
+        assert [row["changes"] for row in page.values["versions"]] == ["MAJOR: train has 2 records, had 1", ""]
+        assert '<p class="muted">MAJOR: train has 2 records, had 1</p>' in text
         row = page.values["versions"][1]
         assert (row["note"], row["reason"]) == ("Begins", "wrong labels")
         assert "<p>yanked: wrong labels</p>" in text
