@@ -146,9 +146,7 @@ class Cells:
         times = time_types(features, dataset.metadata)
         self._convert = converter_of(features, times, nullable=dataset.metadata.nullable_paths) or (lambda row: row)
         self._columns = {name: columns_of(FeaturesDict({name: it})) for name, it in self._features.items()}
-        self._with_media = {
-            name: [it for it in columns if _has_media(it.leaf)] for name, columns in self._columns.items()
-        }
+        self._with_media = {name: [*filter(_has_media, columns)] for name, columns in self._columns.items()}
         least, most = _SHORT
         self._short = max(least, min(most, _LETTERS // max(1, num_rows * len(self.names))))
         self._points = max(8, min(_POINTS, _MOST_POINTS // max(1, num_rows * len(self.names))))
@@ -223,13 +221,12 @@ class Cells:
         return result
 
 
-def _has_media(leaf: Any) -> bool:
-    """Whether a leaf may be a picture, a sound or another file."""
-    if media_kind(leaf) or isinstance(leaf, Audio) or not isinstance(leaf, Tensor):
-        return bool(media_kind(leaf)) or isinstance(leaf, Audio)
-    if leaf.dtype == TEXT:
-        return not leaf.shape and not isinstance(leaf, Text)
-    return len(leaf.shape) >= 2
+def _has_media(column: Column) -> bool:
+    """Whether the values of a leaf may be pictures, sounds or other files."""
+    leaf = column.leaf
+    is_other = isinstance(leaf, Tensor) and not isinstance(leaf, Text)
+    is_drawn = is_other and (not leaf.shape if leaf.dtype == TEXT else len(leaf.shape) >= 2)
+    return is_drawn or bool(media_kind(leaf)) or isinstance(leaf, Audio)
 
 
 @lru_cache(1000)  # at most 20 MB

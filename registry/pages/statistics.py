@@ -81,8 +81,9 @@ def _contents(visit: Visit, dataset: Dataset, document: Statistics, rest: tuple[
     filters: dict[str, _Filters] = {}
     differences: list[Difference] = []
     if splits:
+        chosen = {split: document[split] for split in splits}
         key = (dataset.reference, dataset.facts.content_digest)
-        filters, differences = _DERIVED.get(key, lambda: (_filters(dataset), _differences(document, splits)))
+        filters, differences = _DERIVED.get(key, lambda: (_filters(dataset), find_differences(chosen)))
     marks: dict[tuple[str, str], list[str]] = {}
     for it in differences:
         marks.setdefault((it.split, it.feature), []).append(it.text)
@@ -114,10 +115,6 @@ def _filters(dataset: Dataset) -> dict[str, _Filters]:
         name = column_text(column.path) if can_filter else None
         filters[content_path(column.names)] = _Filters(name, column.leaf, times.get(column.path))
     return filters
-
-
-def _differences(document: Statistics, splits: Sequence[str]) -> list[Difference]:
-    return find_differences({split: document[split] for split in splits})
 
 
 def _first(rest: tuple[str, ...]) -> int:
