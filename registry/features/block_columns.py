@@ -33,7 +33,7 @@ class ArrayColumn:
         """Bytes of one value; of the first one if they differ, and 0 if rows are views."""
         if self.values.dtype == TEXT and self.values.size and isinstance(first := self.values.flat[0], np.ndarray):
             return int(first.nbytes)
-        return self.values.itemsize * int(np.prod(self.values.shape[1:])) if self.copy else 0
+        return self.values.itemsize * math.prod(self.values.shape[1:]) if self.copy else 0
 
     def array(self, stop: int) -> npt.NDArray[Any]:
         """The array itself."""
@@ -172,7 +172,7 @@ class StoredColumn:
     @property
     def num_bytes(self) -> int:
         """Number of stored bytes of one array."""
-        return self.dtype.itemsize * int(np.prod(self.shape))
+        return self.dtype.itemsize * math.prod(self.shape)
 
     def _stacked(self, starts: Places, *, copy: bool) -> npt.NDArray[Any]:
         pieces = take(self.data, starts, self.num_bytes)
