@@ -62,16 +62,30 @@ def proxy(postgres_server: PostgresServer) -> Iterator[PostgresProxy]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def published(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """The name of a database with ``animals:1.0.0`` and ``2.0.0``, and their data directory."""
+    folder, url = tmp_path_factory.mktemp("published"), postgres_server.create_database(template="catalog_template")
+    with registry.connect(url, data_dir=folder / "data") as opened:
+        opened.publish(prepare(folder / "1.0.0", "1.0.0", shards=3))
+        opened.publish(prepare(folder / "2.0.0", "2.0.0", {"train": [], "test": []}))
+    return name_of(url), folder / "data"
+
+
+def name_of(url: str) -> str:
+    return url.rpartition("/")[2].partition("?")[0]
+
+
 @pytest.fixture
-def url(proxy: PostgresProxy, postgres_server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A catalog behind the proxy with ``animals:1.0.0`` and ``2.0.0``; its URL has a password."""
-    database = postgres_server.create_database(template="catalog_template").rpartition("/")[2].partition("?")[0]
-    made = proxy.url(database).replace("postgres@", "postgres:hunter2@")
-    monkeypatch.setenv("REGISTRY_DATA_DIR", str(tmp_path / "data"))
-    with registry.connect(made) as opened:
-        opened.publish(prepare(tmp_path / "1.0.0", "1.0.0", shards=3))
-        opened.publish(prepare(tmp_path / "2.0.0", "2.0.0", {"train": [], "test": []}))
-    return made
+def url(
+    proxy: PostgresProxy, postgres_server: PostgresServer, published: tuple[str, Path], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> str:  # fmt: skip
+    """A copy of this catalog behind the proxy; its URL has a password."""
+    template, data = published
+    monkeypatch.setenv("REGISTRY_DATA_DIR", str(shutil.copytree(data, tmp_path / "data")))
+    database = postgres_server.create_database(template=template)
+    return proxy.url(name_of(database)).replace("postgres@", "postgres:hunter2@")
 
 
 def test_a_refused_password_is_not_an_absent_catalog(
@@ -391,6 +405,8 @@ def test_the_recorded_data_directory_is_known_too(
     url: str, proxy: PostgresProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A machine without the variable uses the directory of the catalog, also while the catalog is away."""
+    with registry.connect(url) as opened:
+        opened.set_data_dir(tmp_path / "data")
     monkeypatch.delenv("REGISTRY_DATA_DIR")
     with registry.connect(url) as opened:
         assert len(list(opened.dataset("animals:1.0.0").read("train"))) > 0

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from end_to_end.test_shard_formats_published import prepare_as
-from end_to_end.test_wrong_files import COUNT, FIRST, READS, SECOND, SHARDS, WRONG, same_sizes
+from end_to_end.test_wrong_files import COUNT, FIRST, READS, SECOND, SHARDS, WRONG, publish_animals
 from support.fault_proxy import FaultProxy
 from support.prepared_samples import animals, prepare
 from support.web_server import serve
@@ -46,14 +46,16 @@ def _new_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("REGISTRY_CACHE", str(tmp_path / "cache"))
 
 
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return publish_animals(tmp_path_factory.mktemp("published"))
+
+
 @pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    """``animals:1.0.0`` and ``2.0.0`` with shards of equal size and different records."""
+def catalog(published: Path, tmp_path: Path) -> Iterator[Catalog]:
+    """A copy of this folder: a catalog and its data move together."""
+    shutil.copytree(published, tmp_path, dirs_exist_ok=True)
     with registry.connect(tmp_path / "catalog.db") as opened:
-        for version, start in (("1.0.0", 10), ("2.0.0", 50)):
-            folder = tmp_path / "datasets/animals" / version
-            prepare(folder, version, {"train": same_sizes(COUNT, start)}, shards=SHARDS)
-            opened.publish(folder)
         yield opened
 
 

@@ -36,14 +36,25 @@ def same_sizes(count: int, start: int = 10) -> list[dict[str, Any]]:
     return [{"name": f"animal {number}", "kind": number % 2, "age": number} for number in range(start, start + count)]
 
 
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    """``animals:1.0.0`` and ``2.0.0`` with shards of equal size and different records."""
-    with registry.connect(tmp_path / "catalog.db") as opened:
-        data = Path(str(opened.data_dir))
+def publish_animals(place: Path) -> Path:
+    """Publish ``animals:1.0.0`` and ``2.0.0`` below a folder, with shards of equal size and different records."""
+    with registry.connect(place / "catalog.db") as opened:
         for version, start in (("1.0.0", 10), ("2.0.0", 50)):
-            prepare(data / "animals" / version, version, {"train": same_sizes(COUNT, start)}, shards=SHARDS)
-            opened.publish(data / "animals" / version)
+            folder = place / "datasets/animals" / version
+            opened.publish(prepare(folder, version, {"train": same_sizes(COUNT, start)}, shards=SHARDS))
+    return place
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return publish_animals(tmp_path_factory.mktemp("published"))
+
+
+@pytest.fixture
+def catalog(published: Path, tmp_path: Path) -> Iterator[Catalog]:
+    """A copy of these animals: a catalog and its data move together."""
+    shutil.copytree(published, tmp_path, dirs_exist_ok=True)
+    with registry.connect(tmp_path / "catalog.db") as opened:
         yield opened
 
 
