@@ -1,14 +1,17 @@
 """Which files of a folder are an export, by their names alone."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
+from support.golden import check_errors
 
 from registry.builders.earth_engine.stored.found_files import FoundExport, find_export
-from registry.errors import PreparedFormatError, RegistryError, UsageError
+from registry.errors import PreparedFormatError, RegistryError
 from registry.storage import open_store
 
+GOLDEN = Path(__file__).parent / "golden" / "earth_engine_found_files"
 MIXER = {
     "projection": {"crs": "EPSG:32610", "affine": {"doubleMatrix": [30, 0, 500000, 0, -30, 4100000]}},
     "patchDimensions": [2, 2],
@@ -86,25 +89,10 @@ def test_shards_are_in_the_order_of_their_numbers_beyond_five_digits(tmp_path: P
 
 
 def test_every_lost_and_every_doubled_shard_is_named(tmp_path: Path) -> None:
-    error = refused(
-        tmp_path,
-        "p-00000.tfrecord",
-        "p-00001.tfrecord",
-        "p-00001.tfrecord.gz",
-        "p-00003.tfrecord.gz.crdownload",
-        "p-00004.tfrecord.gz",
-    )
-    assert isinstance(error, PreparedFormatError)
-    assert lines(error) == [
-        "DIR: files of 'p' are missing, duplicated or renamed",
-        "p-00001.tfrecord.gz: shard 1 is duplicated by p-00001.tfrecord",
-        "p-00002.tfrecord: it is missing",
-        "p-00003.tfrecord: it is missing",
-        "p-00003.tfrecord.gz.crdownload: its name is not that of a file of an export",
-    ]
-    assert error.hint == "Download missing files again, and remove duplicates and incomplete downloads."
-    assert error.details["missing"] == ["p-00002.tfrecord", "p-00003.tfrecord"]
-    assert error.details["doubled"] == ["p-00001.tfrecord.gz"]
+    endings = ("0.tfrecord", "1.tfrecord", "1.tfrecord.gz", "3.tfrecord.gz.crdownload", "4.tfrecord.gz")
+    fill(tmp_path, *(f"p-0000{ending}" for ending in endings))
+    details = ("missing", "doubled")
+    check_errors(GOLDEN / "lost_and_doubled.txt", [partial(find_export, tmp_path)], details=details, folder=tmp_path)
 
 
 @pytest.mark.parametrize("copy", ["p-00000 (1).tfrecord.gz", "Copy of p-00000.tfrecord.gz", "p-00000 (1).TFRecord"])
@@ -156,16 +144,13 @@ def test_a_mixer_may_be_there_twice_if_it_says_the_same(tmp_path: Path) -> None:
     fill(tmp_path, "p-00000.tfrecord", "p-mixer.json", "pmixer.json")
     assert find_export(tmp_path).notes == ("pmixer.json is equal to p-mixer.json.",)
     (tmp_path / "pmixer.json").write_text(json.dumps(MIXER | {"totalPatches": 3}))
-    error = refused(tmp_path)
-    assert error.message == "DIR: pmixer.json differs from p-mixer.json, so they belong to two exports"
-    assert error.hint == "Keep only the mixer of these files."
+    check_errors(GOLDEN / "two_mixers.txt", [partial(find_export, tmp_path)], folder=tmp_path)
 
 
 def test_several_exports_need_a_prefix(tmp_path: Path) -> None:
-    error = refused(tmp_path, "p-00000.tfrecord", "pq-00000.tfrecord", "pq-00001.tfrecord", "t.tfrecord.gz")
-    assert isinstance(error, UsageError)
-    assert error.message == "DIR contains 3 exports: p, pq, t"
-    assert error.hint == "Choose one: prefix='p'; --prefix p"
+    fill(tmp_path, "p-00000.tfrecord", "pq-00000.tfrecord", "pq-00001.tfrecord", "t.tfrecord.gz")
+    calls = (partial(find_export, tmp_path, prefix=prefix) for prefix in (None, "pr"))
+    check_errors(GOLDEN / "several_exports.txt", calls, folder=tmp_path)
     assert find_export(tmp_path, prefix="p").filenames == ("p-00000.tfrecord",)
     assert find_export(tmp_path, prefix="pq").filenames == ("pq-00000.tfrecord", "pq-00001.tfrecord")
     assert find_export(tmp_path, prefix="t").is_table
@@ -174,13 +159,6 @@ def test_several_exports_need_a_prefix(tmp_path: Path) -> None:
 def test_what_another_export_lost_does_not_matter(tmp_path: Path) -> None:
     fill(tmp_path, "p-00000.tfrecord", "pq-00005.tfrecord", "q-mixer.json")
     assert find_export(tmp_path, prefix="p").filenames == ("p-00000.tfrecord",)
-
-
-def test_an_unknown_prefix_offers_the_nearest(tmp_path: Path) -> None:
-    error = refused(tmp_path, "training-00000.tfrecord", prefix="trainin")
-    assert isinstance(error, UsageError)
-    assert error.message == "DIR contains no TFRecords with the prefix 'trainin'; its exports are training"
-    assert error.hint == "Did you mean 'training'? There are: training."
 
 
 def test_any_file_of_an_export_finds_the_whole_export(tmp_path: Path) -> None:
@@ -204,22 +182,19 @@ def test_a_given_file_selects_between_compressed_and_plain_files(tmp_path: Path)
 
 
 def test_a_folder_without_exports_says_what_is_nearly_one(tmp_path: Path) -> None:
-    assert refused(tmp_path, "notes.txt").message == "DIR contains no TFRecords of Earth Engine"
-    below = refused(tmp_path, "deep/p-00000.tfrecord")
-    assert below.hint == f"A subfolder contains some: give {tmp_path / 'deep'}"
-    assert find_export(tmp_path, prefix="deep/p").prefix == "p"
-    assert lines(refused(tmp_path, "p-mixer.json", "q-00000.tfrecord.gz.part")) == [
-        "DIR contains no complete export",
-        "p-mixer.json: its TFRecords are missing",
-    ]
-
-
-def test_a_table_beside_shards_of_its_name_is_two_exports(tmp_path: Path) -> None:
-    error = refused(tmp_path, "p-00000.tfrecord", "p.tfrecord.gz")
-    assert lines(error)[1] == (
-        "p.tfrecord.gz: it has the same prefix 'p' as p-00000.tfrecord; give the path of the right file"
-    )
-    assert refused(tmp_path / "b", "p-00000.tfrecord", "p00001.tfrecord").message.endswith("they belong to two exports")
+    folders = {
+        "notes": ["notes.txt"],
+        "below": ["deep/p-00000.tfrecord"],
+        "parts": ["p-mixer.json", "q-00000.tfrecord.gz.part"],
+        "table": ["p-00000.tfrecord", "p.tfrecord.gz"],
+        "two": ["p-00000.tfrecord", "p00001.tfrecord"],
+        "archive": ["exports-001.zip"],
+        "nope": [],
+    }
+    calls = [partial(find_export, fill(tmp_path / folder, *names)) for folder, names in folders.items()]
+    calls.append(partial(find_export, fill(tmp_path / "near", "training-00000.tfrecord"), prefix="trainin"))
+    check_errors(GOLDEN / "a_folder_without_exports.txt", calls, folder=tmp_path)
+    assert find_export(tmp_path / "below", prefix="deep/p").prefix == "p"
 
 
 def test_a_huge_shard_number_does_not_list_every_missing_file(tmp_path: Path) -> None:
@@ -242,17 +217,3 @@ def test_exports_are_found_in_object_stores() -> None:
         found = find_export(place)
         assert isinstance(found, FoundExport)
         assert found.filenames == ("p-00000.tfrecord", "p-00001.tfrecord")
-
-
-def test_a_missing_folder_and_a_folder_of_zip_files_have_their_own_errors(tmp_path: Path) -> None:
-    with pytest.raises(PreparedFormatError) as caught:
-        find_export(tmp_path / "nope")
-    assert caught.value.message == f"the folder {tmp_path / 'nope'} does not exist"
-    (tmp_path / "exports-001.zip").write_bytes(b"PK")
-    with pytest.raises(PreparedFormatError) as caught:
-        find_export(tmp_path)
-    assert (
-        caught.value.message
-        == f"file://{tmp_path} contains no TFRecords of Earth Engine, only archives: exports-001.zip"
-    )
-    assert caught.value.hint == "Unpack all archives into one folder first."
