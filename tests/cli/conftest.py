@@ -340,3 +340,31 @@ def numbers(cli: Callable[..., Ran], workspace: Path, published_numbers: Path) -
     """The same in the workspace of this test."""
     shutil.copytree(published_numbers, workspace, dirs_exist_ok=True)
     return cli
+
+
+@pytest.fixture
+def earth_engine(cli: Callable[..., Ran], workspace: Path) -> Callable[..., Ran]:
+    """Beside a raster, predictions for an export of Earth Engine, and exports of a table and of an image."""
+    import rasterio
+
+    from registry.builders.earth_engine.exporting.image import export_image
+    from registry.builders.earth_engine.table import write_table
+
+    files = Path(__file__).parents[1] / "conformance" / "earth_engine" / "files"
+    (workspace / "predictions").mkdir()
+    for name in ("F12_pred-00000.tfrecord", "F12_pred-00001.tfrecord"):
+        shutil.copy(files / name, workspace / "predictions")
+    matrix = [30.0, 0.0, 500000.0, 0.0, -30.0, 4100000.0]
+    mixer = {"projection": {"crs": "EPSG:32610", "affine": {"doubleMatrix": matrix}}}
+    mixer |= {"patchDimensions": [2, 2], "patchesPerRow": 3, "totalPatches": 6}
+    (workspace / "predictions/F12_pred-mixer.json").write_text(json.dumps(mixer))
+    write_table([{"a": 1.5, "b": "x"}, {"a": 2.5, "b": "y"}], workspace / "table", "t")
+    place: dict[str, Any] = {"transform": matrix, "crs": "EPSG:32610"}
+    export_image({"b1": np.zeros((2, 2), "uint8")}, workspace / "image", "p", patch_dimensions=2, **place)
+    place["transform"], scene = rasterio.Affine(*matrix[:6]), workspace / "scene.tif"
+    size: dict[str, Any] = {"width": 7, "height": 5, "count": 3, "dtype": "uint8", "nodata": 0}
+    with rasterio.open(scene, "w", driver="GTiff", **size, **place) as data:
+        for number, name in enumerate(("red", "green", "nir"), start=1):
+            data.write(np.arange(35, dtype="uint8").reshape(5, 7) + number - 1, number)
+            data.set_band_description(number, name)
+    return cli
