@@ -26,53 +26,6 @@ def test_even_splits_are_the_documented_percent_strings() -> None:
     assert even_splits("train", n=1000)[999] == "train[99.9%:100%]"
 
 
-def test_exact_parts_run_over_the_whole_expression() -> None:
-    parts = even_splits("train+test", n=4, unit="abs")
-    assert [ranges(resolve(part, LAYOUT)) for part in parts] == [
-        [("train", 0, 4)],
-        [("train", 4, 8)],
-        [("train", 8, 10), ("test", 0, 2)],
-        [("test", 2, 5)],
-    ]
-
-
-def test_exact_parts_under_tfds_4_are_parts_of_each_range() -> None:
-    parts = even_splits("train+test", n=4, unit="abs")
-    assert [ranges(resolve(part, LAYOUT, slicing="tfds-4")) for part in parts] == [
-        [("train", 0, 3), ("test", 0, 2)],
-        [("train", 3, 6), ("test", 2, 3)],
-        [("train", 6, 8), ("test", 3, 4)],
-        [("train", 8, 10), ("test", 4, 5)],
-    ]
-
-
-def test_a_remainder_is_dropped_at_the_end() -> None:
-    parts = even_splits("train[1:]+test", n=4, unit="abs", drop_remainder=True)
-    assert [ranges(resolve(part, LAYOUT)) for part in parts] == [
-        [("train", 1, 4)],
-        [("train", 4, 7)],
-        [("train", 7, 10)],
-        [("test", 0, 3)],
-    ]
-
-
-def test_even_splits_by_shard_share_no_file() -> None:
-    parts = even_splits("train[:9]+test", n=3, unit="shard")
-    assert [[(file.split, file.shard, file.skip, file.take) for file in resolve(part, LAYOUT)] for part in parts] == [
-        [("train", 0, 0, 4), ("train", 2, 0, 3)],
-        [("train", 3, 0, 2)],
-        [("test", 0, 0, 5)],
-    ]
-    (alone, *dropped) = even_splits("all", n=3, unit="shard", drop_remainder=True)
-    assert [len(resolve(part, LAYOUT)) for part in (alone, *dropped)] == [1, 1, 1]
-
-
-def test_more_parts_than_records_leaves_some_empty() -> None:
-    plans = [resolve(part, {"train": [2]}) for part in even_splits("train", n=4, unit="abs")]
-    assert [plan.num_examples for plan in plans] == [1, 1, 0, 0]
-    assert [list(plan.ranges) for plan in plans[2:]] == [[], []]
-
-
 def test_parts_are_divided_again_and_added() -> None:
     half = even_splits("train", n=2, unit="abs")[1]
     quarter = even_splits(half, n=2, unit="abs")[0]
@@ -90,12 +43,6 @@ def test_the_rule_that_resolves_a_part_reads_its_text() -> None:
     assert ranges(resolve(open_slice, {"train": [100]})) == [("train", 50, 100)]
     with pytest.raises(SplitSyntaxError, match=r"^TFDS expects a number"):
         resolve(open_slice, {"train": [100]}, slicing="tfds-4")
-
-
-def test_rounding_reaches_into_parts() -> None:
-    part = even_splits("train[:50%]", n=2, unit="abs")[0]
-    assert resolve(part, {"train": [199]}).num_examples == 50
-    assert resolve(part, {"train": [199]}, rounding="pct1_dropremainder").num_examples == 25
 
 
 def test_a_reversed_slice_is_divided_by_neither_rule() -> None:
@@ -177,13 +124,6 @@ def test_ten_folds_are_written_as_the_splits_document_writes_them() -> None:
     assert folds[1] == Fold("train[10%:20%]", "train[0%:10%]+train[20%:100%]")
     assert folds[9] == Fold("train[90%:100%]", "train[0%:90%]")
     assert k_fold("train+test", k=2)[0] == Fold("train[0%:50%]+test[0%:50%]", "train[50%:100%]+test[50%:100%]")
-
-
-def test_exact_folds_are_parts_and_all_the_others() -> None:
-    first, second, third = k_fold("train+test", k=3, unit="abs")
-    assert [str(one) for one in first] == ["even(train+test, 3)[0]", "even(train+test, 3)[1:3]"]
-    assert [str(one) for one in second] == ["even(train+test, 3)[1]", "even(train+test, 3)[0]+even(train+test, 3)[2]"]
-    assert [str(one) for one in third] == ["even(train+test, 3)[2]", "even(train+test, 3)[0:2]"]
 
 
 def test_folds_refuse_expressions_that_they_cannot_divide() -> None:

@@ -27,47 +27,9 @@ def test_two_plans_have_exactly_one_relation(first: str, second: str, kind: str)
     assert relation(resolve(first, LAYOUT), resolve(second, LAYOUT)).kind == kind
 
 
-def test_a_relation_names_the_ranges() -> None:
-    found = relation(resolve("train[:60]+test", LAYOUT), resolve("test[15:]+train[40:90]", LAYOUT))
-    assert found.common == (
-        RecordRange(split="train", start=40, stop=60),
-        RecordRange(split="test", start=15, stop=20),
-    )
-    assert found.only_first == (
-        RecordRange(split="train", start=0, stop=40),
-        RecordRange(split="test", start=0, stop=15),
-    )
-    assert found.only_second == (RecordRange(split="train", start=60, stop=90),)
-    assert found.missing == (RecordRange(split="train", start=90, stop=101),)
-    holding = [found.is_disjoint, found.is_equal, found.is_subset, found.is_superset, found.is_covering]
-    assert not any(holding)
-
-
-def test_all_names_every_split_when_covering_is_checked() -> None:
-    whole = resolve("all[:50%]", LAYOUT)
-    assert relation(whole, resolve("train[60:]", LAYOUT)).missing == (RecordRange(split="test", start=0, stop=20),)
-    assert relation(whole, resolve("all[50%:]", LAYOUT)).is_covering
-
-
-def test_an_exact_part_names_the_splits_inside_it() -> None:
-    half = resolve("even(even(train+test, 2)[0], 2)[0]", LAYOUT)
-    assert [split.name for split in half.splits] == ["train", "test"]
-    assert uncovered([half]) == (
-        RecordRange(split="train", start=31, stop=101),
-        RecordRange(split="test", start=0, stop=20),
-    )
-
-
 def test_very_many_ranges_are_counted() -> None:
     said = print_ranges([RecordRange(split="train", start=2 * place, stop=2 * place + 1) for place in range(25)])
     assert said.endswith("train 36..37 + train 38..39 + 5 more ranges")
-
-
-def test_what_several_plans_leave_out() -> None:
-    plans = [resolve(part, LAYOUT) for part in ("train[:30]", "train[31:]", "train[:10]")]
-    assert uncovered(plans) == (RecordRange(split="train", start=30, stop=31),)
-    assert uncovered(plans, of=resolve("train[:30]", LAYOUT)) == ()
-    assert uncovered(plans, of=resolve("test[5:7]", LAYOUT)) == (RecordRange(split="test", start=5, stop=7),)
 
 
 def test_overlaps_are_named_by_pair() -> None:
@@ -83,14 +45,6 @@ def test_plans_may_be_given_by_an_iterator() -> None:
         (0, 1): (RecordRange(split="train", start=0, stop=5),)
     }
     assert uncovered(resolve(one, LAYOUT) for one in ("train[:5]",)) == (RecordRange(split="train", start=5, stop=101),)
-
-
-def test_a_plan_names_what_it_reads_twice() -> None:
-    assert resolve("train+test", LAYOUT).overlaps == ()
-    assert resolve("train[:30]+train[20:40]+train[25:35]+test+all[:5]", LAYOUT).overlaps == (
-        RecordRange(split="train", start=0, stop=5),
-        RecordRange(split="train", start=20, stop=35),
-    )
 
 
 def test_plans_of_different_layouts_are_not_compared() -> None:

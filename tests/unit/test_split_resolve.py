@@ -26,52 +26,6 @@ def find_range(expression: str | ReadInstruction, lengths: list[int], **options:
     return found.start, found.stop
 
 
-@pytest.mark.parametrize(
-    ("expression", "lengths", "expected"),
-    [
-        ("train[:99%]", [101], (0, 100)),
-        ("train[49%:50%]", [101], (49, 51)),
-        ("train[-1%:]", [30], (30, 30)),
-        ("train[-1%:]", [101], (100, 101)),
-        ("train[:-1%]", [30], (0, 30)),
-        ("train[50%:]", [1], (1, 1)),
-        ("train[:0]", [5], (0, 0)),
-        ("train[:-0]", [5], (0, 0)),
-        ("train[:0]", [], (0, 0)),
-        ("train[:5]", [5], (0, 5)),
-        ("train[5:]", [5], (5, 5)),
-        ("train[-5:]", [5], (0, 5)),
-        ("train[0%:100%]", [0, 0], (0, 0)),
-        ("train[-100%:-50%]", [4], (0, 2)),
-        ("train[33.333%:66.667%]", [3], (1, 2)),
-        ("train[1shard]", [3, 4, 5], (3, 7)),
-        ("train[-1shard]", [3, 4, 5], (7, 12)),
-        ("train[:0shard]", [3, 4, 5], (0, 0)),
-        ("train[3shard:]", [3, 4, 5], (12, 12)),
-        ("train[1shard]", [3, 0, 5], (3, 3)),
-    ],
-)
-def test_a_slice_names_these_records(expression: str, lengths: list[int], expected: tuple[int, int]) -> None:
-    assert find_range(expression, lengths) == expected
-
-
-def test_pct1_dropremainder_drops_the_remainder_at_an_open_end_too() -> None:
-    options: dict[str, Any] = {"rounding": "pct1_dropremainder"}
-    assert find_range("train[99%:]", [199], **options) == (99, 100)
-    assert find_range("train[-1%:]", [199], **options) == (99, 100)
-    assert find_range("train[:5%]", [250], **options) == (0, 10)
-    assert find_range(ReadInstruction("train", 50, 52, "%", "pct1_dropremainder"), [999]) == (450, 468)
-    assert find_range("train", [50], **options) == (0, 50)
-
-
-def test_rounding_by_call_replaces_that_of_the_instruction() -> None:
-    instruction = ReadInstruction("train", to=50, unit="%", rounding="pct1_dropremainder")
-    assert find_range(instruction, [199]) == (0, 50)
-    plan = resolve(instruction, {"train": [199]}, rounding="closest")
-    assert plan.ranges[0].stop == 100
-    assert plan.instruction == ReadInstruction("train", to=50, unit="%")
-
-
 def test_a_million_shards_cost_a_plan_nothing() -> None:
     layout = {"train": ShardLengths([1_000_000] * 1_000_000)}
     plan = resolve("train[10%:]", layout)
@@ -139,50 +93,6 @@ def test_unknown_options_are_refused() -> None:
         resolve("all", {"all": [1]})
     with pytest.raises(UsageError, match=r"^the layout lists split 'train' under the name 'test'(?m:$)"):
         resolve("test", {"test": Split(name="train", shard_lengths=ShardLengths([1]))})
-
-
-def test_all_is_every_split_in_layout_order_and_slices_through_them() -> None:
-    layout = {"train": [3, 4], "empty": [], "test": [3]}
-    assert [(found.split, found.start, found.stop) for found in resolve("all", layout).ranges] == [
-        ("train", 0, 7),
-        ("test", 0, 3),
-    ]
-    assert [(file.filename, file.skip, file.take) for file in resolve("all[50%:-10%]", layout)] == [
-        ("train-00001-of-00002", 2, 2),
-        ("test-00000-of-00001", 0, 2),
-    ]
-
-
-def test_a_union_reads_its_parts_in_order_and_again() -> None:
-    plan = resolve("test + train[:2] + test", {"train": [3], "test": [1]})
-    assert [(file.split, file.take) for file in plan] == [("test", 1), ("train", 2), ("test", 1)]
-    assert plan.num_examples == 4
-
-
-@pytest.mark.parametrize(
-    ("expression", "lengths", "place"),
-    [
-        ("train[100%:]", [101], 101),
-        ("train[50:50]", [101], 50),
-        ("train[-1:-1]", [101], 100),
-        ("train[:0]", [101], 0),
-        ("train[50.1%:50%]", [10], 5),
-        ("train[60:40]", [50, 51], 60),
-        ("train[7shard]", [3, 4, 5], 12),
-        ("train[26.42%:26.42%]", [200], 52),
-    ],
-)
-def test_an_empty_tfds_slice_keeps_its_position(expression: str, lengths: list[int], place: int) -> None:
-    rounding = "pct1_dropremainder" if "26.42" in expression else None  # 52.84 records: within record 52
-    assert find_range(expression, lengths, slicing="tfds-4", rounding=rounding) == (place, place)
-
-
-def test_the_two_rules_differ_where_they_should() -> None:
-    assert find_range("train[49%:50%]", [101], slicing="tfds-4") == (49, 50)
-    assert find_range("train[-1%:]", [30], slicing="tfds-4") == (0, 30)
-    assert find_range("train[:0shard]", [3, 4], slicing="tfds-4") == (0, 7)
-    assert find_range("train[99%:]", [199], slicing="tfds-4", rounding="pct1_dropremainder") == (99, 199)
-    assert resolve("train", {"train": [1]}, slicing="tfds-4").slicing.value == "tfds-4"
 
 
 def test_plans_are_values() -> None:
