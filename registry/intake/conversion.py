@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from registry.errors import FeatureError, suggest
 from registry.features import Audio, BBox, ClassLabel, Feature, FeaturesDict, Image, Leaf, Tensor
@@ -307,6 +308,8 @@ def _convert_leaves(array: Any, target: _Target) -> Converted:
         return _refuse_type(array, target)
     if types.is_struct(result) and types.is_binary(kind) and array.type.get_field_index("bytes") >= 0:
         return _take_files(array, target)
+    if is_list(array.type) and isinstance(target.feature, Image):
+        return _encode_pictures(array, target.feature)
     if types.is_string(result) and isinstance(target.feature, (Image, Audio)):
         return _refuse_type(array, target, "expected the bytes of a file")
     if types.is_string(kind):
@@ -323,6 +326,35 @@ def _convert_leaves(array: Any, target: _Target) -> Converted:
     if types.is_temporal(result) and types.is_temporal(kind) and _is_same_family(result, kind):
         return _convert_each(array, lambda part: _exact_cast(part, kind), kind)
     return _refuse_type(array, target)
+
+
+def _encode_pictures(array: Any, feature: Image) -> Converted:
+    """Encode arrays of pixels (height, width) or (height, width, channels) as the feature stores images."""
+    files: list[bytes | None] = [None] * len(array)
+    faults: Faults = {}
+    for index in places_of(array.is_valid()):
+        try:
+            pixels = _pixels_of(array[index].values)
+            if pixels is None:
+                faults[index] = f"expected an array of pixels, found {show_value(python_value(array, index))}"
+            else:
+                ((files[index],),) = feature.flatten(pixels[..., None] if pixels.ndim == 2 else pixels, "")
+        except FeatureError as error:
+            faults[index] = error.message
+    return arrow.array(files, arrow.binary()), faults
+
+
+def _pixels_of(values: Any) -> npt.NDArray[Any] | None:
+    """The nested lists of an image as an array; None if their lengths or types differ from those of an array."""
+    shape = [len(values)]
+    while is_list(values.type):
+        lengths = compute.unique(compute.list_value_length(values)).to_pylist()
+        if len(lengths) != 1 or lengths[0] is None:
+            return None
+        shape.append(lengths[0])
+        values = values.flatten()
+    is_image = len(shape) in (2, 3) and types.is_integer(values.type) and not values.null_count
+    return values.to_numpy().reshape(shape) if is_image else None
 
 
 def _convert_labels(array: Any, found: Any, target: _Target) -> Converted:

@@ -186,11 +186,8 @@ class Inference:
                 place, told = min(column.other_files.values())
                 reason = f"the bytes of the files, because {show_place(place)} is {told}"
             kind = arrow_type_of(defined, column.kind)
-            if is_file_feature(defined) and (plain.num_nulls or name in self._nullable):
-                defined, kind = SequenceFeature(defined), nullable_type(kind)
-                reason += "; null is stored as an empty list"
-            decided = _decide(plain, defined, reason, kind, None if wish is None else wish.optional)
-            return replace(decided, checks_files=True)
+            optional = True if name in self._nullable else None if wish is None else wish.optional
+            return replace(_decide(plain, defined, reason, kind, optional), checks_files=True)
         try:
             return self._infer(plain, column, column.types.unite(name, self._num_rows, nullable=self._nullable))
         except TypeConflictError as conflict:
@@ -360,7 +357,11 @@ def _decide(
             reason = f"{reason}; {_explain_nulls(plain.name, kind)}"
         plain = replace(plain, null_as_empty=bool(optional))
     elif optional or (optional is None and plain.num_nulls):
-        feature = as_optional(feature)
+        if is_file_feature(feature):
+            feature, kind = SequenceFeature(feature), nullable_type(kind)
+            reason += "; null is stored as an empty list"
+        else:
+            feature = as_optional(feature)
     return replace(plain, feature=feature, arrow_type=kind, reason=reason, is_requested=True)
 
 

@@ -137,6 +137,9 @@ class BadRows:
             is_text = types.is_string(column.arrow_type)
             if not reasons or (is_text and not any("UTF-8" in reason for reason in reasons)):
                 continue
+            if any(reason.startswith(("expected an array", "expected dtype")) for reason in reasons):
+                ways.append(f"To keep the arrays of {quote(column.name)}, leave out its type")
+                continue
             if is_text or types.is_binary(column.arrow_type):
                 form, word = "bytes", "bytes"
             else:

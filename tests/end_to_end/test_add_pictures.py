@@ -13,6 +13,7 @@ import pyarrow.parquet
 import pytest
 from PIL import Image
 
+import registry
 from registry.api import Catalog
 from registry.errors import SourceError, UnusableRowsError
 
@@ -154,3 +155,34 @@ def test_a_requested_type_names_the_files_that_it_cannot_hold(
         catalog.add(tmp_path / "in", "pictures", features={"image": word})
     assert fault in str(caught.value)
     assert "  b.png" in str(caught.value)
+
+
+@pytest.mark.parametrize("shape", [(5, 7, 1), (5, 7, 3), (5, 7, 4), (5, 7)])
+@pytest.mark.parametrize("kind", ["arrays", "lists", "int64", "sizes", "frame"])
+def test_arrays_of_pixels_become_pictures_if_requested(catalog: Catalog, kind: str, shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(0, 256, (shape[0] + (kind == "sizes") * n, *shape[1:])).astype(np.uint8) for n in range(3)]
+    form = {"lists": lambda array: array.tolist(), "int64": lambda array: array.astype(np.int64)}.get(kind, np.array)
+    rows: Any = [{"id": n, "image": form(array)} for n, array in enumerate(arrays)]
+    if kind == "frame":
+        rows = pa.table({"id": [0, 1, 2], "image": [array.tolist() for array in arrays]})
+    catalog.add(rows, "pictures", features={"image": "Image"}, key="id")
+    dataset = catalog.dataset("pictures")
+    assert dataset.features["image"] == registry.features.Image(shape=(None, None, None))
+    for row in dataset.read("train"):
+        assert np.array_equal(row["image"], np.atleast_3d(arrays[row["id"]]))
+
+
+@pytest.mark.parametrize("value", [[[0.5]], [[1, 2], [3]], [1, 2], [[None]], [[300]]])
+def test_arrays_that_are_no_pictures_are_refused(catalog: Catalog, value: Any) -> None:
+    with pytest.raises(UnusableRowsError) as caught:
+        catalog.add([{"image": value}], "pictures", features={"image": "Image"})
+    assert caught.value.hint == 'No row fits. To keep the arrays of "image", leave out its type'
+
+
+@pytest.mark.parametrize("wish", ["Image", "Image?"])
+def test_a_picture_may_be_missing(catalog: Catalog, wish: str) -> None:
+    picture = np.zeros((2, 3, 3), np.uint8)
+    for rows in ([picture, None], [None, picture, make_picture("RGB")]):
+        catalog.add([{"id": n, "image": row} for n, row in enumerate(rows[:2])], "pictures", features={"image": wish})
+        assert sorted(len(row["image"]) for row in catalog.dataset("pictures").read("train")) == [0, 1]
