@@ -404,15 +404,15 @@ class PieceReader:
 
     def _size(self, order: Order, left: Intervals, size: int, unit: int) -> int:
         """The number of positions of the next piece."""
-        if self._mean_bytes:
+        if self._source.is_scattered:  # ``_cut`` limits the size of the values
+            size = min(size, int(_AHEAD_BYTES / max(1, self._mean_bytes)))
+        elif self._mean_bytes:
             budget = _COPIED_BYTES if self._copy else _MAPPED_BYTES
-            if self._source.is_scattered:
-                budget = _AHEAD_BYTES
-            size = max(1, min(size, int(budget / self._mean_bytes)))
-            if self._mean_bytes >= _LARGE_BYTES and unit == 1 and not self._source.is_scattered:
+            size = max(1, min(size, int(budget / self._mean_bytes), self._most_decoded))
+            if self._mean_bytes >= _LARGE_BYTES and unit == 1:
                 run = next(order.runs(*left[0])).count
                 size = min(size, run) if run > 3 else size
-        return max(1, min(size, self._most_decoded) // unit) * unit
+        return max(1, size // unit) * unit
 
     def _fetch(self, order: Order, part: Intervals, unit: int) -> Iterator[Piece]:
         instructions, records = _locate(order, part)

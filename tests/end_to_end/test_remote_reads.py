@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.fault_proxy import FaultProxy
 from support.prepared_samples import prepare
 
 import registry
 from registry.api import Catalog
+from registry.images import encode_png
+from registry.reading import pieces
 
 COUNT, NAME_BYTES, SHARDS = 240, 50_000, 3
 ORDERS = {
@@ -84,6 +87,23 @@ def test_a_shuffle_without_a_cache_fetches_few_bytes_twice(
     assert len(ages(catalog.dataset("animals").read("train", ORDERS["shuffled"]))) == COUNT
     num_bytes = sum(len(range_of(request.headers["range"])) for request in fault_proxy.requests)
     assert num_bytes < 1.1 * COUNT * NAME_BYTES
+
+
+def test_a_shuffle_fetches_files_of_many_pixels_together(
+    bucket: str, fault_proxy: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_CACHE_BYTES", "0")
+    monkeypatch.setattr(pieces, "_MAPPED_BYTES", 2**16)  # the pixels of one image
+    pixels = np.zeros((256, 256, 3), np.uint8)
+    pixels[:200] = np.random.default_rng(1).integers(0, 256, (200, 256, 3))
+    image = encode_png(pixels)
+    with registry.connect(tmp_path / "catalog.db", data_dir=f"{bucket}/data") as catalog:
+        catalog.add([{"image": image, "age": number} for number in range(120)], "images")
+        dataset = catalog.dataset("images")
+        ages(dataset.read("train").select("age"))  # the places of the records are known now
+        fault_proxy.reset()
+        assert sorted(ages(dataset.read("train", ORDERS["shuffled"]))) == list(range(120))
+    assert fault_proxy.count() <= 8, fault_proxy.count()
 
 
 def test_any_record_is_one_request_once_its_place_is_known(catalog: Catalog, fault_proxy: FaultProxy) -> None:
