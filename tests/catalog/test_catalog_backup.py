@@ -32,8 +32,6 @@ from registry.errors import (
 )
 from registry.model import Reference
 
-Make = Callable[[], str]
-
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> bytes:

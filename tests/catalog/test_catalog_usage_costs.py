@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,6 @@ from registry.catalog import CatalogBackend, VersionSize
 from registry.model import Reference, Version, VersionState
 from registry.publishing.usage import Total, measure_usage
 from registry.storage import open_store
-
-NUMBERS = count()
 
 
 @pytest.mark.parametrize("check", [False, True])

@@ -21,18 +21,6 @@ from registry.errors import hints_spelled_by, spell
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 
 PRICES = "item,price,zip,sold\nlamp,19.5,01069,2020-01-31\nchair,42.0,10115,\ndesk,120.25,80331,2021-03-01\n"
-TABLE = """\
-found csv: 1 CSV file (comma, UTF-8, with a header)
-splits: train (one split: no folder or file is named after a split)
-keys: the content of the record (there is no key column)
-
-FEATURE  TYPE     EXAMPLE       NULLS  REASON
-item     Text     "lamp"            0  the values are text
-price    float64  19.5              0  every value is a decimal number
-zip      Text     "01069"           0  "01069" at prices.csv:2 is not a plain decimal number
-sold     Text?    "2020-01-31"      1  ISO dates or times; to convert them: --feature sold=date32, or --dates
-
-"""
 
 
 @pytest.fixture
@@ -84,9 +72,6 @@ def test_a_hint_spells_an_argument_as_words_that_the_command_reads() -> None:
     read = add.make_context("add", ["people.csv", *words]).params
     assert {name: read[name] for name in values} == values | {"nulls": ("NA", "it's null")}
     assert spell("nulls", values["nulls"]) == """nulls=['NA', "it's null"]"""
-
-
-CARD = "---\nconfigs:\n- config_name: default\n  data_files:\n  - split: train\n    path: z.csv\n---\n# Gaps\n"
 
 
 def test_parquet_stays_where_it_is(cli: Cli, folder: Path) -> None:

@@ -103,10 +103,6 @@ def test_a_diff_names_the_file_that_changed(tmp_path: Path, capfd: pytest.Captur
     assert "record 1 with path 'train/dog/3.png' is new: image " in shown
 
 
-def overlap_of(report: Any) -> list[int]:
-    return [one.num_records[0] for one in report.overlap.shared] if report.overlap else []
-
-
 @pytest.mark.parametrize("options", [{}, {"paths": False}])
 def test_equal_files_of_two_splits_are_found_whatever_their_names_are(
     tmp_path: Path, catalog: Catalog, options: dict[str, Any]

@@ -60,7 +60,6 @@ PATHS: Final = {
     "date": ("born",),
 }
 WHOLE: Final = ("id", "tiny", "big", "age", "place/size", "unit price")
-OPTIONAL: Final = ("age", "height", "nick", "sure")
 TEXTS: Final = st.sampled_from(
     ["", "a", "ab", "b", "grün", "数", "it's", 'a "b"', "back\\slash", "two\nlines", "nul\0"]
 )

@@ -18,7 +18,6 @@ from registry.errors import CatalogPermissionError, ConflictError, KeyReusedErro
 from registry.model import Reference, Role
 from registry.server.service import Service
 
-ONE = Reference.parse("lab_digits/strict:1.0.0")
 TWO = Reference.parse("lab_digits/strict:2.0.0")
 STRICT = Reference.parse("lab_digits/strict")
 

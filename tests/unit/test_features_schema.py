@@ -164,9 +164,6 @@ def test_older_class_path_of_tensor_is_read() -> None:
     assert features_from_json(of(content)) == FeaturesDict({"f": Tensor(shape=(), dtype="int8")})
 
 
-F = "featuresDict.features.f"
-
-
 def test_fault_names_its_key() -> None:
     check_errors(
         GOLDEN / "features_schema" / "fault_names_its_key.txt",

@@ -18,8 +18,6 @@ from registry.splits import resolve
 
 GOLDEN = Path(__file__).with_name("golden")
 
-CHOOSE = 'Choose one: shuffle="global" with seed, or shuffle_files=True with shuffle_seed.'
-
 
 def test_the_defaults_equal_those_of_tfds() -> None:
     config = registry.ReadConfig()

@@ -20,8 +20,6 @@ from registry.pins.create import check_locations, check_names
 
 GOLDEN = Path(__file__).with_name("golden")
 
-NAME_HINT = 'Use e.g. train; in Python pin({"train": "train[:80%]"})'
-
 
 @pytest.fixture
 def pins() -> PinFile:

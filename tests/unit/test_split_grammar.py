@@ -14,11 +14,6 @@ from registry.splits import ReadInstruction
 
 GOLDEN = Path(__file__).with_name("golden")
 
-SLICE_HINT = "Write a slice as name[from:to], e.g. train[:10%]."
-NAME_HINT = "A split name consists of letters, digits, '_' and '-'; join splits with '+', e.g. train+test."
-PERCENT_HINT = "Write records without '%', e.g. train[:500]."
-UNIT_HINT = "Give both bounds the same unit, e.g. train[10%:50%] or train[1shard:3shard]."
-
 
 @pytest.mark.parametrize(
     ("text", "printed"),
@@ -152,9 +147,6 @@ def test_the_tfds_4_rule_accepts_the_expressions_that_tfds_accepts(text: str, pr
 def test_the_tfds_4_rule_refuses_the_expressions_that_tfds_refuses(text: str) -> None:
     with pytest.raises(SplitSyntaxError):
         ReadInstruction.from_spec(text, slicing=SlicingRule.TFDS_4)
-
-
-PART_HINT = "An exact part is even(split, number of parts)[part], e.g. even(train, 3)[0]."
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,6 @@ from registry.splits import FileInstruction, Plan, ReadInstruction, RecordRange,
 GOLDEN = Path(__file__).with_name("golden")
 
 
-def find_range(expression: str | ReadInstruction, lengths: list[int], **options: Any) -> tuple[int, int]:
-    (found,) = resolve(expression, {"train": lengths}, **options).ranges
-    return found.start, found.stop
-
-
 def test_a_million_shards_cost_a_plan_nothing() -> None:
     layout = {"train": ShardLengths([1_000_000] * 1_000_000)}
     plan = resolve("train[10%:]", layout)

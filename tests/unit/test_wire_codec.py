@@ -177,12 +177,6 @@ def test_bytes_that_are_not_an_example_are_an_error(record: bytes) -> None:
     )
 
 
-WHOLE = "Write whole numbers as np.array([3])."
-FLOATS = "Write numbers as np.array([1.5], np.float32)."
-TEXTS = 'Write texts as a list of bytes: [b"abc"], or ["é".encode()].'
-ANY = 'Write np.array([3]), np.array([1.5], np.float32) or [b"abc"].'
-
-
 def test_other_values_are_refused() -> None:
     check_errors(
         GOLDEN / "wire_codec" / "other_values_are_refused.txt",
