@@ -179,7 +179,7 @@ def _print_table(table: Table) -> None:
         [row[column] if isinstance(column, str) else column(row) for column in table.columns.values()] for row in rows
     ]
     heads = [printable(head).replace("\n", " ") for head in table.columns]  # of head, they are names of features
-    cells = [heads, *(list(map(_cell, row)) for row in values)]
+    cells = [heads, *([_cell(value).replace("\n", " ") for value in row] for row in values)]
     numeric = [all(isinstance(value, int) for value in column) for column in zip(*values, strict=True)]
     widths = [max(map(text_width, column)) for column in zip(*cells, strict=True)]
     if table.fits:

@@ -59,6 +59,9 @@ _Counted = WrapValidator(_counted)
 Sha256 = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$"), _Counted]
 Sums = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}-[0-9a-f]{64}$")]
 Line = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f\x7f]+$"), _Counted]
+FeatureKey = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"^[^\x00]+$"), _Counted]
+"""The name of a column, which has a line end if the header of a table has several lines."""
+
 LongLine = Annotated[str, StringConstraints(min_length=1, max_length=100_000, pattern=r"^[^\x00-\x1f\x7f]+$"), _Counted]
 """Long enough for a union of many slices, and for a pin that is named after it."""
 
@@ -117,7 +120,7 @@ class RecordsEntry(_PinModel):
     ordered: Sha256
     unordered: Sha256
     finder: Sums
-    features: dict[Line, Sha256]
+    features: dict[FeatureKey, Sha256]
     first: SpotEntry | None
     middle: SpotEntry | None
     last: SpotEntry | None

@@ -22,6 +22,7 @@ import pytest
 from support.levels import either
 from support.pinned_samples import pin, publish_samples, read_all, stored_ids, unpack
 
+import registry
 from registry.api import Catalog
 from registry.errors import (
     AlreadyStoredError,
@@ -598,3 +599,21 @@ def test_the_checksum_of_the_script_is_crc32c(size: int) -> None:
     assert standalone.add_crc(ones, data) ^ ones == crc32c(data)
     half = standalone.add_crc(ones, data[: size // 2])
     assert standalone.add_crc(half, data[size // 2 :]) ^ ones == crc32c(data)
+
+
+@pytest.mark.parametrize("name", ["Price\n(USD)", "a\x1b[31m", "\x7f", "a\tb\r\n", "\u202eb", '": x'])
+def test_columns_of_any_name_are_pinned(tmp_path: Path, name: str) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "datasets", create=True) as catalog:
+        catalog.add([{"id": 1, name: 2.5}], "prices")
+        pins = catalog.dataset("prices").pin("train")
+    pins.save(tmp_path / "prices.lock.yaml")
+    loaded = registry.load_pin(tmp_path / "prices.lock.yaml", data_dir=tmp_path / "datasets")
+    assert loaded.digest == pins.digest
+    assert [row[name] for row in next(iter(loaded.values())).read()] == [2.5]
+    write_bundle(loaded, tmp_path / "paper.tar", citation_texts={})
+    subprocess.run(["tar", "xf", "paper.tar"], cwd=tmp_path, check=True)
+    command = [sys.executable, "-I", "-S", "paper/verify.py"]
+    assert (
+        "1 record: as pinned"
+        in subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    )
