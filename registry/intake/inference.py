@@ -86,11 +86,8 @@ class Inference:
         self._columns: dict[str, _Column] = {}
         self._num_rows = 0
 
-    def update(self, part_name: str, rows: Rows) -> dict[str, Any]:
+    def update(self, part_name: str, rows: Rows) -> None:
         """Take rows of a part into account, in any order of parts and rows.
-
-        Returns:
-            The numbers of each column of texts that ``TextTypes.update`` returns.
 
         Raises:
             SourceError: the structs of a column have too many fields.
@@ -98,7 +95,6 @@ class Inference:
         table, lines = rows.table, rows.lines
         self._num_rows += table.num_rows
         names = table.schema.names
-        numbers: dict[str, Any] = {}
         start: Place = (part_name, int(lines[0])) if table.num_rows else (part_name, 2**63)
         for index, name in enumerate(names):
             column = self._columns.get(name)
@@ -106,10 +102,7 @@ class Inference:
                 column = self._columns[name] = _Column((start, index))
             column.order = min(column.order, (start, index))
             with column_errors(name, table.schema.field(index).type):
-                values = self._update_column(name, column, part_name, column_array(table, name), lines)
-            if values is not None:
-                numbers[name] = values
-        return numbers
+                self._update_column(name, column, part_name, column_array(table, name), lines)
 
     def schema(self) -> Schema:
         """Return the schema of all rows.
@@ -128,26 +121,25 @@ class Inference:
         columns = tuple(self._describe(name, self._columns[name]) for name in ordered if name not in skipped)
         return _checked(Schema(columns, skipped))
 
-    def _update_column(self, name: str, column: _Column, part_name: str, array: Any, lines: Sequence[int]) -> Any:
+    def _update_column(self, name: str, column: _Column, part_name: str, array: Any, lines: Sequence[int]) -> None:
         def place_of(index: int) -> Place:
             return part_name, int(lines[index])
 
         column.update(array, place_of)
         wish = self._wishes.get(name)
         if wish is not None and wish.action != "classes":
-            return None
+            return
         if wish is not None:
             column.classes.update(array, place_of)
         elif name in self._hints:
             column.update_files(self._hints[name], array, place_of)
-            return None
+            return
         try:
             column.types.update(array, place_of)
         except TypeConflictError as conflict:
             raise _cannot_store(name, f"column {quote(name)}: {conflict.problem}") from conflict
         if wish is None and plain_type(array.type) == arrow.string():
-            return column.texts.update(array.cast(arrow.string()), place_of, is_text=self._is_text)
-        return None
+            column.texts.update(array.cast(arrow.string()), place_of, is_text=self._is_text)
 
     def _describe(self, name: str, column: _Column) -> ColumnSchema:
         num_nulls = column.num_nulls + self._num_rows - column.num_values

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from registry.engines.workers import keep_freed_memory
 from registry.errors import SourceError, UnusableRowsError, UsageError, spell, suggest
-from registry.features import ClassLabel, FeaturesDict
+from registry.features import FeaturesDict
 from registry.intake.conversion import ColumnSchema
 from registry.intake.feature_text import Wish, is_type
 from registry.intake.inference import Inference, check_wishes, declare_schema
@@ -344,9 +344,9 @@ def _read_all(
     kept = _KeptRows() if source.kind in _PARSED_KINDS else None
     for number, part in enumerate(source.parts):
         for rows in part.read():
-            numbers = inference.update(part.name, rows)
-            if kept is not None and not kept.add(number, rows, numbers):
+            if kept is not None and not kept.add(number, rows):
                 kept = None
+            inference.update(part.name, rows)
             candidates.update(rows.table)
             bad.add(rows.bad)
             num_rows += rows.table.num_rows
@@ -360,18 +360,14 @@ def _read_all(
             hint="A version needs at least one record. Check the path and the skipped files.",
             details={"kind": source.kind},
         )
-    schema = inference.schema()
     if kept is not None:
-        # The texts of a label are names of classes, also if they look like numbers.
-        kinds = {each.name: each.arrow_type for each in schema.columns if not isinstance(each.feature, ClassLabel)}
-        read = partial(kept.read, kinds if source.is_text else None)
-        parts = [replace(part, read=partial(read, number, part)) for number, part in enumerate(source.parts)]
+        parts = [replace(part, read=partial(kept.read, number, part)) for number, part in enumerate(source.parts)]
         source = replace(source, parts=parts)
-    return source, schema, num_rows, has_paths
+    return source, inference.schema(), num_rows, has_paths
 
 
 class _KeptRows:
-    """The rows of parts in a temporary file, with the numbers that inference parsed.
+    """The rows of parts in a temporary file.
 
     Parsing them again would take several times as long as reading the file.
     """
@@ -380,46 +376,30 @@ class _KeptRows:
         self._file: TableFile | None = None
         self._rows: dict[int, list[int]] = {}
 
-    def add(self, number: int, rows: Rows, numbers: Mapping[str, Any]) -> bool:
-        """Keep the next rows of part ``number``, and their ``numbers`` as further columns of the same names.
+    def add(self, number: int, rows: Rows) -> bool:
+        """Keep the next rows of part ``number``.
 
         Returns False if the space is used up; all parts then have to be read again.
         """
-        table = rows.table
-        for name, values in numbers.items():
-            table = table.append_column(name, values)
         try:
             if self._file is None:
                 check_free_space(tempfile.gettempdir(), KEPT_BYTES, "the rows of text")
                 self._file = TableFile()
-            self._file.write(replace(rows, table=table))
+            self._file.write(rows)
         except OSError:
             return False
         self._rows.setdefault(number, []).append(len(self._file) - 1)
         return self._file.num_bytes <= KEPT_BYTES
 
-    def read(self, kinds: Mapping[str, Any] | None, number: int, part: SourcePart) -> Iterator[Rows]:
-        """Read a part from the file, which is deleted once all parts were read, and later from the source.
-
-        ``kinds`` has the types of the columns that may be numbers instead of texts; None if the source has no texts.
-        """
+    def read(self, number: int, part: SourcePart) -> Iterator[Rows]:
+        """Read a part from the file, which is deleted once all parts were read, and later from the source."""
         file = self._file
         if file is None or number not in self._rows:
             yield from part.read()
             return
-        for rows in map(file.read, self._rows.pop(number)):
-            yield rows if kinds is None else replace(rows, table=_choose_columns(rows.table, kinds))
+        yield from map(file.read, self._rows.pop(number))
         if not self._rows:
             self._file = None
-
-
-def _choose_columns(table: Any, kinds: Mapping[str, Any]) -> Any:
-    """Return the numbers of the columns that have these types, and the texts of all others."""
-    columns: dict[str, Any] = {}
-    for name, column in zip(table.schema.names, table.columns, strict=True):
-        if name not in columns or column.type == kinds.get(name):
-            columns[name] = column
-    return import_pyarrow().table(columns)
 
 
 def _check_key_by(key: str | None, key_by: str | None) -> None:

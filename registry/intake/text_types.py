@@ -119,8 +119,8 @@ class TextTypes:
     null_words: dict[str, Place] = field(default_factory=dict)
     misses: dict[str, tuple[Place, str]] = field(default_factory=dict)
 
-    def update(self, texts: Any, place_of: Callable[[int], Place], *, is_text: bool = True) -> Any:
-        """Test a block of a column. Returns its numbers if all texts are int64 or float64 as these print, else None.
+    def update(self, texts: Any, place_of: Callable[[int], Place], *, is_text: bool = True) -> None:
+        """Test a block of a column.
 
         Args:
             texts: an Arrow array of strings.
@@ -129,21 +129,19 @@ class TextTypes:
         """
         forms = ("integer", "decimal", *_SPELLINGS, "time") if is_text else ("time",)
         if texts.null_count == len(texts) or not any(self._is_open(form, place_of(0)) for form in forms):
-            return None
-        every = block = _Block(*without_nulls(texts, place_of))
+            return
+        block = _Block(*without_nulls(texts, place_of))
         if is_text:
             others = self._without_null_words(block)
             if others is None:
-                return None
+                return
             block = others
         self.first = min(self.first or block.start, block.start)
-        kind = None
         if is_text:
-            kind = self._test_numbers(block)
+            self._test_numbers(block)
             for form, words in _SPELLINGS.items():
                 self._test(form, block, partial(block.matches, f"^({'|'.join(words)})$"))
         self._test_times(block)
-        return texts.cast(kind) if kind is not None and block is every else None
 
     def decide(self) -> tuple[str, str]:
         """Return the name of the Arrow type, and the reason for messages."""
@@ -247,8 +245,7 @@ class TextTypes:
         others, place_of = without_nulls(_blank(block.texts, is_null), block.place)
         return _Block(others, place_of) if len(others) else None
 
-    def _test_numbers(self, block: _Block) -> Any:
-        """Return the type of the numbers, if all texts are known to be numbers of int64 or float64."""
+    def _test_numbers(self, block: _Block) -> None:
         if self._is_open("integer", block.start):
             numbers = block.int64
             if numbers is not None:
@@ -258,14 +255,13 @@ class TextTypes:
                 self._miss("special", block, 0)
                 if max(-low, high) > 2**53:
                     self._test_exact(block)
-                return numbers.type
+                return
             if self._test("integer", block, partial(block.matches, _INTEGER)):
                 self._test_sizes(block)
                 self._test("uint64", block, lambda: compute.invert(compute.starts_with(block.texts, "-")))
         if self._test("decimal", block, lambda: block.matches(_PLAIN_NUMBER)):
             self._test("special", block, lambda: compute.invert(block.matches("[0-9]")))
-            return arrow.float64() if self._test_exact(block) else None
-        return None
+            self._test_exact(block)
 
     def _test_sizes(self, block: _Block) -> None:
         """Test integers, some of which do not fit into int64."""
@@ -277,13 +273,11 @@ class TextTypes:
             if not -(2**63) <= number < 2**64:
                 self._miss("64 bits", block, index)
 
-    def _test_exact(self, block: _Block) -> bool:
-        if not self._is_open("exact", block.start):
-            return False
-        index = next(inexact_decimals(block.texts, arrow.float64()), None)
-        if index is not None:
-            self._miss("exact", block, index)
-        return index is None
+    def _test_exact(self, block: _Block) -> None:
+        if self._is_open("exact", block.start):
+            index = next(inexact_decimals(block.texts, arrow.float64()), None)
+            if index is not None:
+                self._miss("exact", block, index)
 
     def _test_times(self, block: _Block) -> None:
         # If the first text lacks a form, most texts do. Finding every fault of a block would take long.

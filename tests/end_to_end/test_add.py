@@ -32,7 +32,7 @@ from registry.errors import (
 )
 from registry.features import ClassLabel, Scalar, Tensor
 from registry.images.png import encode_png
-from registry.intake import conversion, staging
+from registry.intake import staging
 from registry.intake.source import BadRow, Source
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -421,20 +421,6 @@ def test_hints_of_the_source_become_features(catalog: registry.Catalog) -> None:
 def test_processes_do_not_change_the_content(catalog: registry.Catalog) -> None:
     catalog.add(source({"train": PRICES}), "prices")
     assert catalog.add(source({"train": PRICES}, step=20), "prices", processes=2).outcome == "unchanged"
-
-
-def test_numbers_of_a_csv_are_parsed_once(
-    catalog: registry.Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "prices.csv").write_text("n,price,code\n1,0.5,007\n,1e-05,12\n-3,,A\n", encoding="utf-8")
-    monkeypatch.setattr(conversion, "parse_texts", None)
-    catalog.add(tmp_path / "prices.csv", "prices")
-    rows = catalog.dataset("prices").read("train").to_arrow().to_pylist()
-    assert sorted(rows, key=lambda row: row["code"]) == [
-        {"n": 1, "price": 0.5, "code": "007"},
-        {"n": None, "price": 1e-05, "code": "12"},
-        {"n": -3, "price": None, "code": "A"},
-    ]
 
 
 @pytest.mark.parametrize(("least", "num_workers"), [(300, 2), (301, 0)])
