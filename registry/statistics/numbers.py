@@ -314,7 +314,8 @@ def _count_narrow(values: _Array) -> tuple[_Counts, float] | None:
     for start in range(0, values.size, 2 * _PART):
         table += np.bincount(values[start : start + 2 * _PART].view(np.uint32) >> np.uint32(16), minlength=table.size)
     least = (np.flatnonzero(table[1 : 2**15] + table[2**15 + 1 :])[:1] + 1).astype(np.uint32)
-    if not least.size or least[0] <= _SUBNORMAL or (table[0] and table[0] != np.count_nonzero(values == 0)):
+    is_small = not least.size or least[0] <= _SUBNORMAL or table[2**15]  # -0.0 does not occur
+    if is_small or (table[0] and table[0] != np.count_nonzero(values == 0)):
         return None
     return table, (least << np.uint32(16)).view(np.float32).item()
 

@@ -254,6 +254,8 @@ FLOAT_EXTREMES: dict[str, list[float]] = {
     "zeros": [0.0, -0.0],
     "subnormal": [1e-38],
     "least": [1e-45, 0.0],
+    "negative least": [-1e-45],
+    "both least": [-1e-45, 1e-45, 0.0],
     "greatest": [3.4e38, -3.4e38],
     "infinite": [math.inf, math.nan],
 }
@@ -276,6 +278,7 @@ def test_blocks_of_many_floats_of_32_bits_are_counted_like_small_blocks(extremes
     assert results[0].zeros == finite.count(0)
     total = sum(int(number * 2.0**149) for number in finite)
     squares = sum(int(number * 2.0**149) ** 2 for number in finite)
+    assert sum(results[0].histogram.counts) == len(finite)
     assert results[0].mean == float(Fraction(total, len(finite) << 149))
     deviation = math.isqrt(len(finite) * squares - total**2 << 60) / (len(finite) << 179)
     assert results[0].std == pytest.approx(deviation, rel=1e-15)
