@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Self
@@ -124,7 +124,7 @@ def build_dataset(
         DuplicateKeyError: a key is used twice in a split.
         FeatureError: an example does not match the features; names split, key and the generator's file and line.
         UsageError: ``num_shards`` contains an unknown split; or ``finished`` is True, and no earlier run with the same
-            features and options left intact shards.
+            features, experiments and options left intact shards.
         StorageError: the disk is full or not writable.
 
     >>> from registry.storage import open_store
@@ -196,8 +196,9 @@ def build_dataset(
 
 def _key_of(builder: DatasetBuilder, features: FeaturesDict, counts: Mapping[str, int | None]) -> str:
     """The key of finished shards: everything that their description must fit."""
-    experiments = sorted(builder.version.experiments.items())
-    parts = [features_to_json(features), dict(counts), builder.DISABLE_SHUFFLING, experiments]
+    # The version has the flags, also those of the catalog, which the ledger will name. A features.json has no labels.
+    version = astuple(builder.version)
+    parts = [features_to_json(features), features.labels(), dict(counts), builder.DISABLE_SHUFFLING, version]
     return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()
 
 
@@ -207,7 +208,7 @@ def _finished_build(builder: DatasetBuilder, features: FeaturesDict, key: str, s
     finished = find_finished(store, final, key=key)
     if finished is None:
         raise UsageError(
-            f"no earlier run left intact shards of {builder.reference} with these features and options",
+            f"no earlier run left intact shards of {builder.reference} with these features, experiments and options",
             hint=f"Leave out {spell('finished')}.",
             details={"reference": str(builder.reference)},
         )

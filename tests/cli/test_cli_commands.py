@@ -230,7 +230,7 @@ def test_finished_shards_are_only_published_if_there_are_any(cli: Cli) -> None:
     ran = cli("build", "digits", "--finished")
     assert ran.code == 2
     assert ran.err == (
-        "error: no earlier run left intact shards of digits:1.0.0 with these features and options\n"
+        "error: no earlier run left intact shards of digits:1.0.0 with these features, experiments and options\n"
         "hint: Leave out --finished.\n"
     )
     ran = cli("build", "digits", "--finished", "--dry-run")

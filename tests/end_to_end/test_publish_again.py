@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from counted_builders import CALLS, Pictures, Read, ReadInWorkers
@@ -21,6 +21,7 @@ import registry
 from registry import Catalog
 from registry.catalog import schema
 from registry.errors import CatalogUnavailableError, RegistryError, UsageError
+from registry.features import ClassLabel, FeaturesDict
 
 
 @pytest.fixture(autouse=True)
@@ -105,6 +106,42 @@ def test_another_build_makes_its_own_records(
         assert numbers_of(catalog) == [number * after.get("scale", 1) for number in range(3)]
         assert len(catalog.dataset("read").splits["train"].filenames) == options.get("num_shards", 1)
     assert left_behind(tmp_path) == [], "the shards of the other build are removed"
+
+
+class Named(Read):
+    """Its records depend on the names of labels and on an experiment."""
+
+    name = "read"
+    labels: ClassVar = ["cat", "dog"]
+
+    def features(self) -> FeaturesDict:
+        return FeaturesDict({"number": ClassLabel(names=self.labels)})
+
+    def examples(self) -> Iterator[tuple[int, dict[str, str]]]:
+        CALLS.append("train")
+        yield 0, {"number": "dog" if self.version.implements("dogs") else "cat"}
+
+
+@pytest.mark.parametrize("change", ["labels", "experiment"])
+def test_shards_of_other_labels_or_experiments_are_not_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    with registry.connect(tmp_path / "catalog.db") as catalog:
+        catalog.experiments.add("dogs", "Only dogs.")
+        with monkeypatch.context() as patch:
+            patch.setattr("registry.publishing.publish.place_folder", _away)
+            with pytest.raises(CatalogUnavailableError):
+                catalog.build(Named, processes=1)
+        if change == "labels":
+            monkeypatch.setattr(Named, "labels", ["dog", "cat"])
+        else:
+            catalog.experiments.set_default("dogs", True)
+        with pytest.raises(UsageError, match="no earlier run left intact shards of read:"):
+            catalog.build(Named, processes=1, finished=True)
+        catalog.build(Named, processes=1)
+        (record,) = catalog.dataset("read").read("train")
+        assert Named.labels[record["number"]] == ("cat" if change == "labels" else "dog")
+    assert left_behind(tmp_path) == []
 
 
 def warns_of_finished() -> Any:
