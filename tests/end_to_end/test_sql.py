@@ -198,6 +198,14 @@ def test_intervals_are_durations_in_every_format() -> None:
     assert caught.value.hint == "Write CAST(... AS VARCHAR)."
 
 
+def test_an_interval_that_is_too_long_for_a_duration_is_refused() -> None:
+    (batch,) = Query("SELECT INTERVAL 100000000 DAY AS a", no_table).rows()[1]
+    assert batch.to_pylist() == [{"a": timedelta(days=100_000_000)}]
+    for days in (-106_751_992, 2_000_000_000):
+        with pytest.raises(QueryError, match="an INTERVAL in the result has more than 100,000,000 days"):
+            list(Query(f"SELECT INTERVAL ({days}) DAY", no_table).rows()[1])
+
+
 def test_a_query_that_is_not_unicode_is_refused() -> None:
     with pytest.raises(QueryError, match="not valid Unicode"):
         Query("SELECT '\ud800'", no_table)

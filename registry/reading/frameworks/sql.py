@@ -56,6 +56,9 @@ _NAMED: Final = 20
 _DAY: Final = 86_400_000_000
 """Microseconds."""
 
+_MOST_DAYS: Final = 100_000_000
+"""A duration of 64 bits, in microseconds, may overflow with more, because hours are added."""
+
 
 class Query:
     """A query that was checked and whose tables were found, but that was not run yet.
@@ -114,7 +117,7 @@ class Query:
 
         Raises:
             QueryError: a value cannot be computed, memory does not suffice, or an INTERVAL has months, whose length is
-                not fixed; also while rows are requested.
+                not fixed, or is too long; also while rows are requested.
             CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a file is damaged or unreadable.
         """
         with self._own_errors():
@@ -149,11 +152,12 @@ def _with_durations(array: pa.Array) -> pa.Array:
         fields = np.dtype([("months", np.int32), ("days", np.int32), ("nanoseconds", np.int64)])
         values = np.frombuffer(array.buffers()[1] or b"", fields)[array.offset : array.offset + len(array)]
         is_null = array.is_null().to_numpy(zero_copy_only=False)
-        if values["months"][~is_null].any():
-            raise QueryError(
-                "an INTERVAL in the result has months, whose length is not fixed", hint="Write CAST(... AS VARCHAR)."
-            )
-        numbers = values["days"].astype(np.int64) * _DAY + values["nanoseconds"] // 1000
+        days = values["days"].astype(np.int64)
+        has_months = values["months"][~is_null].any()
+        if has_months or (np.abs(days[~is_null]) > _MOST_DAYS).any():
+            problem = "months, whose length is not fixed" if has_months else f"more than {_MOST_DAYS:,} days"
+            raise QueryError(f"an INTERVAL in the result has {problem}", hint="Write CAST(... AS VARCHAR).")
+        numbers = days * _DAY + values["nanoseconds"] // 1000
         return pa.array(numbers, pa.int64(), mask=is_null).view(pa.duration("us"))
     if pa.types.is_struct(kind):
         parts = list(map(_with_durations, array.flatten()))
