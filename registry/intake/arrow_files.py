@@ -41,7 +41,7 @@ from registry.intake.object_tables import (
 )
 from registry.intake.options import AddOptions
 from registry.intake.source import MAX_BYTES, MAX_ROWS, Files, Rows, Source
-from registry.intake.value_types import Converted, as_mask, in_halves, is_list, make_lists
+from registry.intake.value_types import as_mask, is_list, make_lists
 from registry.interop.dataset_card import HUGGING_FACE, KEPT
 from registry.model import DatasetMetadata
 from registry.model.split import check_split_name
@@ -268,7 +268,7 @@ def _check_values(table: Any, name: str, start: int) -> None:
             try:
                 table.column(column).validate(full=True)
             except arrow.ArrowInvalid as error:
-                row = min(in_halves(table.column(column), _validate, _refuse)[1], default=table.num_rows - 1)
+                row = _first_bad(table.column(column))
                 told = re.sub(r"^(In chunk [0-9]+: |Invalid: )*", "", str(error)).partition("\n")[0]
                 reason = "the text is not UTF-8" if "UTF8" in told else f"the file is damaged: {told}"
                 raise SourceError(
@@ -279,13 +279,21 @@ def _check_values(table: Any, name: str, start: int) -> None:
         raise
 
 
-def _validate(column: Any) -> Converted:
-    column.validate(full=True)
-    return arrow.nulls(0), {}
+def _first_bad(column: Any) -> int:
+    """Find the first invalid row of a column by bisection.
 
-
-def _refuse(_: Any) -> Converted:
-    return arrow.nulls(0), {0: ""}
+    Arrow checks all values of lists and structs for each slice, so a search for all invalid rows would take very long.
+    """
+    start, stop = 0, len(column)
+    while stop - start > 1:
+        middle = (start + stop) // 2
+        try:
+            column.slice(start, middle - start).validate(full=True)
+        except arrow.ArrowInvalid:
+            stop = middle
+        else:
+            start = middle
+    return start
 
 
 def _check_same_schema(first: tuple[str, Any], other: tuple[str, Any]) -> None:

@@ -19,7 +19,7 @@ from support.intake_files import open_files, read_all, read_rows
 
 from registry.errors import SourceError
 from registry.features import ClassLabel, Image
-from registry.intake import arrow_files
+from registry.intake import arrow_files, value_types
 from registry.intake.arrow_files import open_arrow, open_parquet
 from registry.intake.source import Rows, Source
 
@@ -162,6 +162,24 @@ def test_text_that_is_not_utf_8_is_an_error(tmp_path: Path, opener: Opener, writ
     message, hint = refuse(opener, tmp_path, {"a": write(pa.table({"t": column}))})
     assert message == "a: row 2501, column 't': the text is not UTF-8"
     assert hint == HINT
+
+
+def test_invalid_text_in_lists_is_found_in_few_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = [b"x"] * 3000
+    values[-1] = b"\xff"
+    lists = pa.ListArray.from_arrays(pa.array(range(3001), pa.int32()), pa.array(values).view(pa.string()))
+    checks = []
+
+    class Counting:
+        def __getattr__(self, name: str) -> Any:
+            checks.extend([name] * name.startswith("Arrow"))
+            return getattr(pa, name)
+
+    for module in (arrow_files, value_types):
+        monkeypatch.setattr(module, "arrow", Counting())
+    message, _ = refuse(open_arrow, tmp_path, {"a": to_file(pa.table({"t": lists}))})
+    assert message.endswith("column 't': the text is not UTF-8")
+    assert len(checks) < 100, "each invalid slice is one access"
 
 
 def test_offsets_outside_of_their_buffer_are_an_error(tmp_path: Path) -> None:
