@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple, NoReturn
@@ -287,8 +288,8 @@ def import_pyarrow(needed_for: str = "reading Parquet files") -> Any:
 def convert_without_pandas() -> None:
     """Keep pyarrow from importing pandas, which takes 0.2 s of CPU, in a process that only the registry uses.
 
-    pyarrow looks for pandas at its first conversion, to recognize its objects, and never again. In the program of a
-    caller, a later conversion may have objects of pandas.
+    pyarrow looks for pandas at its first conversion, to recognize its objects, and never again unless it must return
+    some. In the program of a caller, a later conversion may have objects of pandas.
     """
     if environment.is_own_process and "pandas" not in sys.modules:
         finder = SimpleNamespace(find_spec=_refuse_pandas)
@@ -300,3 +301,16 @@ def convert_without_pandas() -> None:
 def _refuse_pandas(name: str, *_: object) -> None:
     if name == "pandas":
         raise ModuleNotFoundError(name=name)
+
+
+def convert_nanoseconds(kinds: Iterable[Any]) -> None:
+    """Undo ``convert_without_pandas`` if types have nanoseconds: pyarrow converts these to objects of pandas."""
+    if any("[ns" in str(kind) for kind in kinds):
+        _import_pandas()
+
+
+@cache
+def _import_pandas() -> None:
+    if environment.is_own_process:
+        with suppress(ImportError):
+            import_pyarrow().array([None]).to_pandas()

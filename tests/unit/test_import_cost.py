@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import registry
@@ -180,11 +182,31 @@ def test_a_program_that_adds_still_converts_objects_of_pandas(tmp_path: Path) ->
     assert loaded_by(f"{adding(tmp_path, 'rows.csv')}main.run(sys.argv[1:])\n{after}", {"pandas"}) == {"pandas"}
 
 
+def test_a_command_makes_the_keys_of_nanoseconds_that_a_program_makes(tmp_path: Path) -> None:
+    kinds = {"at": pa.timestamp("ns"), "took": pa.duration("ns"), "seen": pa.timestamp("ns", "UTC")}
+    rows = pa.table({name: pa.array([*range(0, 9000, 1000), 2**62 + 1], kind) for name, kind in kinds.items()})
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    for key in kinds:
+        digests: list[str] = []
+        for call in ("main.main()", "main.run(sys.argv[1:])"):
+            name = f"{key}_{len(digests)}"
+            loaded_by(f"{adding_file(tmp_path, tmp_path / 'rows.parquet', '--as', name, '--key', key)}{call}")
+            with registry.connect(tmp_path / "catalog.db") as catalog:
+                digests.append(catalog.dataset(name).facts.content_digest)
+
+        assert digests[0] == digests[1]
+
+
 def adding(folder: Path, name: str) -> str:
     """Code before a call of the command line that adds a file of this name."""
     rows = '{"id": 1, "price": 0.5}\n' if name.endswith("jsonl") else "id,price,name\n1,0.5,a\n2,3,b\n"
     (folder / name).write_text(rows, encoding="utf-8")
-    arguments = ["registry", "add", str(folder / name)]
+    return adding_file(folder, folder / name)
+
+
+def adding_file(folder: Path, path: Path, *options: str) -> str:
+    """Code before a call of the command line that adds a file to a catalog in ``folder``."""
+    arguments = ["registry", "add", str(path), *options]
     return (
         f"import contextlib, io, os, sys\nos.environ['REGISTRY_CATALOG'] = {str(folder / 'catalog.db')!r}\n"
         f"from registry.cli import main\nsys.argv = {arguments!r}\n"
