@@ -279,6 +279,8 @@ def open_repository(files: Files, options: AddOptions) -> Source:
             hint=f"Leave out {spell('splits')}, or remove `configs` from README.md.",
         )
     config = _choose(files, configs, options.source_config())
+    if not config.splits:
+        raise _malformed(files, f"config {config.name!r}: data_files is empty")
     classes = _classes_of(read_front_matter(files.store), config.name)
     sources: dict[str, Source] = {}
     used: dict[str, str] = {}
@@ -374,8 +376,6 @@ def _read_config(files: Files, found: Mapping[str, Any]) -> CardConfig:
             raise _malformed(files, f"config {name!r}: expected a path or a list of paths for the split {split!r}")
         checked = tuple(_check_glob(files, name, posixpath.join(folder, glob)) for glob in globs)
         splits[str(split)] = (*splits.get(str(split), ()), *checked)
-    if not splits:
-        raise _malformed(files, f"config {name!r}: data_files is empty")
     return CardConfig(name=name, splits=splits)
 
 

@@ -91,6 +91,14 @@ def test_one_of_several_configs_is_chosen_by_name(tmp_path: Path) -> None:
     assert caught.value.hint == "Did you mean 'de'? The configs are: en, de."
 
 
+def test_another_config_without_files_does_not_matter(tmp_path: Path) -> None:
+    configs = "[{config_name: en, data_files: data/part-0.csv}, {config_name: soon, data_files: []}]"
+    repository(tmp_path, f"configs: {configs}")
+    assert values(opened(tmp_path, config="en")) == {"train": ["part-0"]}
+    with pytest.raises(SourceError, match="config 'soon': data_files is empty"):
+        opened(tmp_path, config="soon")
+
+
 def test_splits_of_the_card_cannot_be_given_twice(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         opened(repository(tmp_path, ONE), splits={"train": "*"})
