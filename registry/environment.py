@@ -15,9 +15,6 @@ _LEAST_TOO_LARGE: Final = 1e6
 """In seconds: about eleven days. PostgreSQL stores milliseconds in 32 bits."""
 
 
-is_own_process: bool = False
-"""Whether this process is a command or a worker of the registry, and not the program of a caller."""
-
 _TEAM: Final[list[Callable[[str], str]]] = []
 
 

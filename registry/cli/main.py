@@ -12,7 +12,6 @@ from typing import Final
 import click
 
 import registry
-from registry import environment
 from registry.cli.lazy_group import LazyGroup
 from registry.environment import read_variable
 from registry.errors import RegistryError, StorageUnavailableError
@@ -116,7 +115,6 @@ def cli() -> None:
 def main() -> None:
     """Run the command line and end the process with its exit code."""
     gc.set_threshold(200_000)  # imports make many objects and no garbage: looking for some takes 5% of a look-up
-    environment.is_own_process = True
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # the parent process closed it: output is discarded
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))

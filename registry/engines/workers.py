@@ -28,7 +28,6 @@ from functools import partial
 from itertools import chain
 from typing import Any, BinaryIO, Final, NamedTuple, cast
 
-from registry import environment
 from registry.engines.engine import Engine, closed_engine, in_order, most_drawn
 from registry.engines.messages import NotSendableError, Taking, WorkerDiedError, call_function, not_sendable, pickled
 from registry.engines.piece import Piece, R, T
@@ -306,7 +305,6 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # a killed worker would lose buffered output
     keep_freed_memory()
-    environment.is_own_process = True
     function: Callable[[Any], Any] | None = None
     while True:
         try:

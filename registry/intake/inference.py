@@ -50,7 +50,7 @@ from registry.intake.value_types import (
     without_nulls,
 )
 from registry.shards.arrow_schema import features_of_schema
-from registry.shards.arrow_values import convert_nanoseconds, import_pyarrow
+from registry.shards.arrow_values import import_pyarrow
 
 arrow: Any = import_pyarrow("adding data")
 
@@ -93,7 +93,6 @@ class Inference:
             SourceError: the structs of a column have too many fields.
         """
         table, lines = rows.table, rows.lines
-        convert_nanoseconds(table.schema.types)
         self._num_rows += table.num_rows
         names = table.schema.names
         start: Place = (part_name, int(lines[0])) if table.num_rows else (part_name, 2**63)

@@ -31,7 +31,7 @@ from registry.intake.source import BadRow, Rows, Source, SourcePart, list_names,
 from registry.intake.split_names import check_cases
 from registry.intake.text_types import NULL_WORDS
 from registry.model import DatasetMetadata, ProgressCallback, count_progress
-from registry.shards.arrow_values import convert_nanoseconds, convert_without_pandas, import_pyarrow
+from registry.shards.arrow_values import import_pyarrow
 from registry.storage.temporary import check_free_space
 
 KEPT_BYTES: Final = 2**30
@@ -263,11 +263,9 @@ def plan_source(
     if split_by is None:  # The splits in a column are known only when its rows have been read.
         check_cases([*source.splits, *([] if holdout is None else [holdout.split])])
     keep_freed_memory()
-    convert_without_pandas()
     first = source.first_rows()
     schema = None
     if first is not None:
-        convert_nanoseconds(first.table.schema.types)
         if not source.may_lack_columns and first.table.num_columns:  # check before a long read
             check_wishes(wishes, first.table.schema.names)
         schema = declare_schema(source, first, wishes)

@@ -35,7 +35,7 @@ from registry.intake.conversion import places_of
 from registry.intake.schema import Schema
 from registry.intake.source import BadRow, Rows
 from registry.model import check_split_name, fold_name
-from registry.shards.arrow_values import convert_nanoseconds, convert_without_pandas, import_pyarrow
+from registry.shards.arrow_values import import_pyarrow
 from registry.shards.blocks import TableBlock, copy_records
 from registry.statistics.duplicates import hash_items
 from registry.tfrecord import Frames, frame_records
@@ -417,8 +417,6 @@ class ChunkEncoder:
 
     def __call__(self, chunk: Chunk) -> Encoded:
         """Return the records of ``chunk``, in order."""
-        convert_without_pandas()
-        convert_nanoseconds([*(each.arrow_type for each in self.schema.columns), *chunk.rows.table.schema.types])
         rows = self.schema.convert(chunk.part, chunk.rows)
         for column, reason in self._must_have().items():
             nulls = places_of(rows.table.column(column).is_null())

@@ -10,16 +10,12 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from functools import cache
-from types import SimpleNamespace
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from registry import environment
 from registry.errors import CorruptExampleError, require_extra
 from registry.features import ClassLabel, Feature, FeaturesDict, Leaf, Tensor
 from registry.features import Sequence as SequenceFeature
@@ -282,35 +278,3 @@ def import_pyarrow(needed_for: str = "reading Parquet files") -> Any:
         import pyarrow as pa
         import pyarrow.compute  # ``import pyarrow`` alone leaves ``pa.compute`` undefined
     return pa
-
-
-@cache
-def convert_without_pandas() -> None:
-    """Keep pyarrow from importing pandas, which takes 0.2 s of CPU, in a process that only the registry uses.
-
-    pyarrow looks for pandas at its first conversion, to recognize its objects, and never again unless it must return
-    some. In the program of a caller, a later conversion may have objects of pandas.
-    """
-    if environment.is_own_process and "pandas" not in sys.modules:
-        finder = SimpleNamespace(find_spec=_refuse_pandas)
-        sys.meta_path.insert(0, finder)
-        import_pyarrow().array([None])
-        sys.meta_path.remove(finder)
-
-
-def _refuse_pandas(name: str, *_: object) -> None:
-    if name == "pandas":
-        raise ModuleNotFoundError(name=name)
-
-
-def convert_nanoseconds(kinds: Iterable[Any]) -> None:
-    """Undo ``convert_without_pandas`` if types have nanoseconds: pyarrow converts these to objects of pandas."""
-    if any("[ns" in str(kind) for kind in kinds):
-        _import_pandas()
-
-
-@cache
-def _import_pandas() -> None:
-    if environment.is_own_process:
-        with suppress(ImportError):
-            import_pyarrow().array([None]).to_pandas()

@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from support import TESTS
 from support.engine_laws import *  # noqa: F403 (the tests)
 from support.engine_laws import results, run
-from support.engine_pieces import await_file, encode_and_list_modules, follow, work_for
+from support.engine_pieces import await_file, follow, work_for
 
 from registry.engines import (
     Engine,
@@ -33,11 +32,6 @@ from registry.engines import (
 )
 from registry.engines.choice import Growing
 from registry.errors import UsageError, VerificationError
-from registry.features import Scalar
-from registry.intake.conversion import ColumnSchema
-from registry.intake.records import Chunk, ChunkEncoder, KeyRule
-from registry.intake.schema import Schema
-from registry.intake.source import Rows
 
 MAKERS: dict[str, Callable[[], Engine]] = {
     "here": ThisProcess,
@@ -396,13 +390,3 @@ def test_a_watch_sees_later_pieces_end_while_the_first_one_runs(name: str, tmp_p
     assert go_on.exists()
     assert done == sorted(done)
     assert done[-1] == len(inputs)
-
-
-def test_workers_of_an_addition_load_no_pandas() -> None:
-    column = ColumnSchema(name="price", feature=Scalar("float64"), arrow_type=pa.float64(), is_text=True)
-    encoder = ChunkEncoder(schema=Schema((column,)), rule=KeyRule(kind="content", columns=("price",)))
-    chunk = Chunk(part="prices.csv", split="train", rows=Rows(table=pa.table({"price": ["0.5", "7"]}), lines=(2, 3)))
-    with WorkerProcesses(2) as engine:
-        for modules in results(engine, *3 * [(encoder, chunk)], function=encode_and_list_modules):
-            assert "pyarrow" in modules
-            assert "pandas" not in modules

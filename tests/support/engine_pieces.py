@@ -72,10 +72,3 @@ def await_file(path: str) -> str:
     while path.startswith("/") and not os.path.exists(path) and time.monotonic() < deadline:  # noqa: PTH110 (a str)
         time.sleep(0.01)
     return path
-
-
-def encode_and_list_modules(encode: Any) -> list[str]:
-    """Encode a chunk of an addition, and return the loaded modules."""
-    encoder, chunk = encode
-    encoder(chunk)
-    return list(sys.modules)

@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import registry
@@ -167,51 +165,6 @@ def test_work_that_does_not_ask_for_a_cluster_loads_no_ray(tmp_path: Path) -> No
     loaded = loaded_by(code)
     assert {"numpy", "sqlalchemy"} <= loaded
     assert "ray" not in loaded
-
-
-@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl"])
-def test_a_command_that_adds_loads_no_pandas(tmp_path: Path, name: str) -> None:
-    loaded = loaded_by(f"{adding(tmp_path, name)}main.main()", {"pandas", "pyarrow"})
-
-    assert loaded == {"pyarrow"}
-
-
-def test_a_program_that_adds_still_converts_objects_of_pandas(tmp_path: Path) -> None:
-    after = "import pandas, pyarrow\nassert pyarrow.array([pandas.NA, 1], from_pandas=True).null_count == 1"
-
-    assert loaded_by(f"{adding(tmp_path, 'rows.csv')}main.run(sys.argv[1:])\n{after}", {"pandas"}) == {"pandas"}
-
-
-def test_a_command_makes_the_keys_of_nanoseconds_that_a_program_makes(tmp_path: Path) -> None:
-    kinds = {"at": pa.timestamp("ns"), "took": pa.duration("ns"), "seen": pa.timestamp("ns", "UTC")}
-    rows = pa.table({name: pa.array([*range(0, 9000, 1000), 2**62 + 1], kind) for name, kind in kinds.items()})
-    pq.write_table(rows, tmp_path / "rows.parquet")
-    for key in kinds:
-        digests: list[str] = []
-        for call in ("main.main()", "main.run(sys.argv[1:])"):
-            name = f"{key}_{len(digests)}"
-            loaded_by(f"{adding_file(tmp_path, tmp_path / 'rows.parquet', '--as', name, '--key', key)}{call}")
-            with registry.connect(tmp_path / "catalog.db") as catalog:
-                digests.append(catalog.dataset(name).facts.content_digest)
-
-        assert digests[0] == digests[1]
-
-
-def adding(folder: Path, name: str) -> str:
-    """Code before a call of the command line that adds a file of this name."""
-    rows = '{"id": 1, "price": 0.5}\n' if name.endswith("jsonl") else "id,price,name\n1,0.5,a\n2,3,b\n"
-    (folder / name).write_text(rows, encoding="utf-8")
-    return adding_file(folder, folder / name)
-
-
-def adding_file(folder: Path, path: Path, *options: str) -> str:
-    """Code before a call of the command line that adds a file to a catalog in ``folder``."""
-    arguments = ["registry", "add", str(path), *options]
-    return (
-        f"import contextlib, io, os, sys\nos.environ['REGISTRY_CATALOG'] = {str(folder / 'catalog.db')!r}\n"
-        f"from registry.cli import main\nsys.argv = {arguments!r}\n"
-        "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n    "
-    )
 
 
 def test_every_public_name_is_there_and_no_other() -> None:
