@@ -26,6 +26,17 @@ def test_even_splits_are_the_documented_percent_strings() -> None:
     assert even_splits("train", n=1000)[999] == "train[99.9%:100%]"
 
 
+def test_even_splits_by_shard_share_no_file() -> None:
+    parts = even_splits("train[:9]+test", n=3, unit="shard")
+    assert [[(file.split, file.shard, file.skip, file.take) for file in resolve(part, LAYOUT)] for part in parts] == [
+        [("train", 0, 0, 4), ("train", 2, 0, 3)],
+        [("train", 3, 0, 2)],
+        [("test", 0, 0, 5)],
+    ]
+    (alone, *dropped) = even_splits("all", n=3, unit="shard", drop_remainder=True)
+    assert [len(resolve(part, LAYOUT)) for part in (alone, *dropped)] == [1, 1, 1]
+
+
 def test_parts_are_divided_again_and_added() -> None:
     half = even_splits("train", n=2, unit="abs")[1]
     quarter = even_splits(half, n=2, unit="abs")[0]

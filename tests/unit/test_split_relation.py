@@ -27,6 +27,21 @@ def test_two_plans_have_exactly_one_relation(first: str, second: str, kind: str)
     assert relation(resolve(first, LAYOUT), resolve(second, LAYOUT)).kind == kind
 
 
+def test_all_names_every_split_when_covering_is_checked() -> None:
+    whole = resolve("all[:50%]", LAYOUT)
+    assert relation(whole, resolve("train[60:]", LAYOUT)).missing == (RecordRange(split="test", start=0, stop=20),)
+    assert relation(whole, resolve("all[50%:]", LAYOUT)).is_covering
+
+
+def test_an_exact_part_names_the_splits_inside_it() -> None:
+    half = resolve("even(even(train+test, 2)[0], 2)[0]", LAYOUT)
+    assert [split.name for split in half.splits] == ["train", "test"]
+    assert uncovered([half]) == (
+        RecordRange(split="train", start=31, stop=101),
+        RecordRange(split="test", start=0, stop=20),
+    )
+
+
 def test_very_many_ranges_are_counted() -> None:
     said = print_ranges([RecordRange(split="train", start=2 * place, stop=2 * place + 1) for place in range(25)])
     assert said.endswith("train 36..37 + train 38..39 + 5 more ranges")
@@ -45,6 +60,14 @@ def test_plans_may_be_given_by_an_iterator() -> None:
         (0, 1): (RecordRange(split="train", start=0, stop=5),)
     }
     assert uncovered(resolve(one, LAYOUT) for one in ("train[:5]",)) == (RecordRange(split="train", start=5, stop=101),)
+
+
+def test_a_plan_names_what_it_reads_twice() -> None:
+    assert resolve("train+test", LAYOUT).overlaps == ()
+    assert resolve("train[:30]+train[20:40]+train[25:35]+test+all[:5]", LAYOUT).overlaps == (
+        RecordRange(split="train", start=0, stop=5),
+        RecordRange(split="train", start=20, stop=35),
+    )
 
 
 def test_plans_of_different_layouts_are_not_compared() -> None:

@@ -21,6 +21,19 @@ from registry.splits import FileInstruction, Plan, ReadInstruction, RecordRange,
 GOLDEN = Path(__file__).with_name("golden")
 
 
+def find_range(expression: str | ReadInstruction, lengths: list[int], **options: Any) -> tuple[int, int]:
+    (found,) = resolve(expression, {"train": lengths}, **options).ranges
+    return found.start, found.stop
+
+
+def test_rounding_by_call_replaces_that_of_the_instruction() -> None:
+    instruction = ReadInstruction("train", to=50, unit="%", rounding="pct1_dropremainder")
+    assert find_range(instruction, [199]) == (0, 50)
+    plan = resolve(instruction, {"train": [199]}, rounding="closest")
+    assert plan.ranges[0].stop == 100
+    assert plan.instruction == ReadInstruction("train", to=50, unit="%")
+
+
 def test_a_million_shards_cost_a_plan_nothing() -> None:
     layout = {"train": ShardLengths([1_000_000] * 1_000_000)}
     plan = resolve("train[10%:]", layout)
