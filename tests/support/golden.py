@@ -7,6 +7,7 @@ again; read the difference before you commit it.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -75,6 +76,7 @@ def check_error(path: Path, case: str, error: RegistryError, replacing: Mapping[
 
 
 def _describe(error: RegistryError, details: Sequence[str]) -> str:
+    json.dumps(error.details)  # commands print them
     builtins = [kind.__name__ for kind in type(error).__mro__[1:-3] if kind.__module__ == "builtins"]
     lines = [", ".join([type(error).__name__, *builtins]), str(error)]
     lines += [f"hint: {error.hint}"] if error.hint else []
