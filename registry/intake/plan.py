@@ -30,6 +30,7 @@ from registry.intake.schema import AS_BEFORE, Schema, describe_requests
 from registry.intake.source import BadRow, Rows, Source, SourcePart, list_names, no_column, quote
 from registry.intake.split_names import check_cases
 from registry.intake.text_types import NULL_WORDS
+from registry.intake.value_types import is_nullable
 from registry.model import DatasetMetadata, ProgressCallback, count_progress
 from registry.shards.arrow_values import import_pyarrow
 from registry.storage.temporary import check_free_space
@@ -134,16 +135,17 @@ class BadRows:
         ways = []
         for column in columns:
             reasons = [row.reason for row in self.first if row.column == column.name]
-            is_text = types.is_string(column.arrow_type)
+            kind = column.arrow_type.value_type if is_nullable(column.arrow_type) else column.arrow_type
+            is_text = types.is_string(kind)
             if not reasons or (is_text and not any("UTF-8" in reason for reason in reasons)):
                 continue
             if any(reason.startswith(("expected an array", "expected dtype")) for reason in reasons):
                 ways.append(f"To keep the arrays of {quote(column.name)}, leave out its type")
                 continue
-            if is_text or types.is_binary(column.arrow_type):
+            if is_text or types.is_binary(kind):
                 form, word = "bytes", "bytes"
             else:
-                form, word = "JSON text" if types.is_nested(column.arrow_type) else "text", "Text"
+                form, word = "JSON text" if types.is_nested(kind) else "text", "Text"
             ways.append(f"To keep the column as {form}: {spell('features', {column.name: word})}")
         if not ways and not others:
             place = ", and that its first line is neither a title nor a comment" if self.is_csv else ""
