@@ -34,6 +34,7 @@ from registry.features import ClassLabel, FeaturesDict
 from registry.intake.conversion import places_of
 from registry.intake.schema import Schema
 from registry.intake.source import BadRow, Rows
+from registry.intake.value_types import python_value
 from registry.model import check_split_name, fold_name
 from registry.shards.arrow_values import import_pyarrow
 from registry.shards.blocks import TableBlock, copy_records
@@ -534,7 +535,10 @@ def stored_features(schema: Schema, split_by: str | None) -> FeaturesDict:
 
 def _texts(column: pa.ChunkedArray) -> list[str]:
     """Convert the values of a column, which are keys or names of splits, to text."""
-    values: list[Any] = column.to_pylist()
+    try:
+        values: list[Any] = column.to_pylist()
+    except OverflowError:  # a time after the year 9999
+        values = [python_value(chunk, index) for chunk in column.chunks for index in range(len(chunk))]
     return [value if isinstance(value, str) else _text(value) for value in values]
 
 

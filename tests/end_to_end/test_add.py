@@ -174,6 +174,14 @@ def test_a_key_column_keeps_a_changed_row_in_its_place(catalog: registry.Catalog
     )
 
 
+def test_times_that_python_cannot_represent_can_be_keys(catalog: registry.Catalog) -> None:
+    lasts = {pa.timestamp("s"): 2**63 - 1, pa.timestamp("us", "UTC"): 2**63 - 1, pa.duration("s"): 2**63 - 1}
+    for place, (kind, last) in enumerate({**lasts, pa.date32(): 2**31 - 1}.items()):
+        catalog.add(pa.table({"at": pa.array([1, last], kind)}), f"moments_{place}", key="at")
+
+        assert catalog.dataset(f"moments_{place}").splits["train"].num_examples == 2
+
+
 def test_rows_are_compared_under_their_key_wherever_they_are(catalog: registry.Catalog) -> None:
     # Each row is a neighbour of another one that is gone, new or changed, so that only the key shows what is what.
     before = pa.table({"id": list(range(8)), "x": [0.0] * 8})
