@@ -22,6 +22,7 @@ import tempfile
 import threading
 import time
 import uuid
+import warnings
 from collections import Counter
 from contextlib import ExitStack, suppress
 from datetime import timedelta
@@ -32,7 +33,7 @@ if __name__ == "__main__":  # pytest finds these by itself
     sys.path.append(str(Path(__file__).parents[1]))
 
 import registry
-from registry.errors import RegistryError
+from registry.errors import RegistryError, RegistryWarning
 from registry.storage import Store, open_store
 from registry.storage.names import is_unfinished
 from support import TESTS
@@ -128,7 +129,8 @@ def try_kill(
             assert not [str(one) for one in catalog.datasets()], "a row without a build"
             if what not in _IN_PLACE:
                 assert not _others(store, but="incomplete."), "part of a version is visible"
-            with registry.use_engine("ray", address=cluster.address):
+            with registry.use_engine("ray", address=cluster.address), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "the records are made again", RegistryWarning)
                 catalog.build(builder, processes=processes)
         assert digests(catalog, name) == expected, "other files than those of a local build"
         catalog.dataset(name).verify().raise_for_faults(name)

@@ -37,6 +37,12 @@ def workers(engine: Engine) -> Engine:
     return engine
 
 
+@pytest.fixture(scope="module")
+def lasting(connected: Any) -> Iterator[Engine]:  # of the laws that are imported above
+    with RayTasks() as made:
+        yield made
+
+
 def test_a_function_that_a_worker_cannot_import_is_called_here(  # not on a cluster, where it may be work of days
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
