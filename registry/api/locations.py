@@ -579,7 +579,7 @@ class ClientDataDirectory:
     def _require_all_versions(self, after: DataDirectory) -> bool:
         """Refuse a place that lacks the folder of a version. The place is listed only once, for all versions.
 
-        Returns False if there is no version to look for and therefore nothing was listed.
+        Returns False without listing anything if there is no version to look for.
         """
         inside = self._inside()
         if not inside:

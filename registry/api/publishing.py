@@ -122,8 +122,8 @@ class Publishing:
             VersionTooSmallError: the changes since the next lower version require a larger step of the number.
             StorageError: the disk is full or not writable.
             UsageError: ``reference`` has a wrong type, does not parse or names an alias; or a number is invalid; or
-                ``finished`` is True, and there are no intact shards with these features, experiments
-                and options.
+                ``finished`` is True, but no earlier run with these features, experiments and options left intact
+                shards.
         """
         from registry.building import build_dataset
         from registry.publishing import publish_staged

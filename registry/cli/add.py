@@ -234,6 +234,7 @@ def add(
         registry add ./text --split 'train=2019/*' --split 'test=2020/*'
         registry add people.csv --holdout test=10% --seed 7 -m 'Data of May'
         registry add people.csv --schema people.yaml --skip-bad 3
+        registry add corpus.txt --from lines
         registry add survey.csv --null NA --no-header --encoding WINDOWS-1252
         registry add hf://org/name@v1.0 --as name
         registry add ./shards --in-place --schema shards.yaml

@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import registry
-from registry.errors import SourceError
+from registry.errors import SourceError, UsageError
 from registry.features import Text
 from registry.intake.line_files import open_lines
 from registry.intake.listing import list_files
@@ -27,7 +27,11 @@ def lines_of(text: str) -> list[str]:
     return lines if lines[-1] else lines[:-1]
 
 
-@given(text=st.text(st.sampled_from('aé✗ \r\n\x85\u2028\0,"\t'), min_size=1), block_bytes=st.integers(1, 9))
+PIECES = ["a", "é✗", " ", "\r", "\n", "\r\n", "\x85\u2028", "\0", ',"\t']
+
+
+@given(text=st.lists(st.sampled_from(PIECES), min_size=1).map("".join), block_bytes=st.integers(1, 9))
+@example(text="a\r\n\r\n\nb\r", block_bytes=2)
 def test_each_line_is_a_record(tmp_path_factory: pytest.TempPathFactory, text: str, block_bytes: int) -> None:
     folder = tmp_path_factory.mktemp("lines")
     (folder / "a.txt").write_bytes(text.encode())
@@ -65,3 +69,14 @@ def test_files_that_cannot_be_read(tmp_path: Path, content: bytes, message: str)
     with pytest.raises(SourceError) as caught:
         [rows for part in open_lines(list_files(tmp_path), OPTIONS).parts for rows in part.read()]
     assert str(caught.value) == message.format(folder=tmp_path)
+
+
+def test_only_the_encoding_is_an_option_of_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"caf\xe9\r\nb\r\n")
+    catalog = registry.connect(tmp_path / "c.db")
+    catalog.add(tmp_path / "a.txt", "texts", kind="lines", encoding="latin-1")
+    assert sorted(row["text"].decode() for row in catalog.dataset("texts").read("train")) == ["b", "café"]
+    with pytest.raises(UsageError, match=r"^only CSV files can be read with these options, .* lines: `delimiter`"):
+        catalog.add(tmp_path / "a.txt", "texts", kind="lines", delimiter=";")
+    with pytest.raises(UsageError, match=r"^unknown encoding 'hex'"):
+        catalog.add(tmp_path / "a.txt", "texts", kind="lines", encoding="hex")
