@@ -265,8 +265,8 @@ class Adding(Publishing):
                 dicts, or a function that returns one; or a dict of split name -> any of these.
             name: the name of the dataset. None derives it from the path: from the name of the file or folder, or of the
                 nearest parent folder whose name is not generic (``train`` and ``data`` are generic). A derived name
-                continues a dataset that was added from the same place and has a column or the key in common. To
-                continue any other dataset of this name, pass ``name`` or ``replace``.
+                continues a dataset that was added from the same place and has a column or the key in common; ``name``
+                continues one that was added from any place. To continue any other dataset, pass ``replace``.
             kind: the kind of the source, such as ``csv``, if detection is wrong.
             config: the config of the dataset, or None. If the source has several configs, this one is read.
             records: which records to read if the source has several kinds: in a JSON file that is an object, the key of
@@ -302,8 +302,8 @@ class Adding(Publishing):
             in_place: read Parquet, TFRecord or ArrayRecord files where they are; they must stay there. Their records
                 keep their order; options that change records are refused. TFRecord and ArrayRecord files that TFDS did
                 not prepare need ``schema`` or ``features``, with the types of all columns.
-            replace: publish the next version of the dataset even if the dataset comes from another source. Needed once
-                for a dataset that was made by a builder, an import, a copy or ``publish``.
+            replace: publish the next version of the dataset even if the dataset comes from another source, or has no
+                column in common. Needed once for one that was made by a builder, an import, a copy or ``publish``.
             promote: make the version canonical, see ``publish``.
             num_shards: the number of shards of each split. None decides by size and count, as TFDS does.
             description: text for people. None uses the description of the source, such as its README.md. The next
@@ -492,23 +492,27 @@ class Adding(Publishing):
     def _require_continued(self, reference: Reference, producer: Producer, name_use: NameUse, plan: Plan) -> Producer:
         """``producer`` with the kind of its source. Refuse another source, or a source without a common column or key.
 
-        A file may have been replaced by an unrelated file of the same name.
+        A file may have been replaced by an unrelated file of the same name, or have lost its header. Under a derived
+        name, a common column has the same type, too.
         """
+        from registry.intake.source import list_names
         from registry.publishing.changes import common_features
 
         producer = dataclasses.replace(producer, kind=plan.source.kind)
         earlier = self.backend.producers(reference.name, reference.config)
         model.check_continues(name_use, producer, earlier)
         latest, _ = self.backend.neighbours(reference.name, reference.config, Version(*HIGHEST))
-        if name_use != "derived" or latest is None or plan.shares_key(latest.metadata):
+        if name_use == "replace" or latest is None or plan.shares_key(latest.metadata):
             return producer
-        if not common_features(latest, plan.stored()):
-            raise model.other_source(
-                earlier[0],
-                producer,
-                f"{latest.reference} and {producer} have neither a column nor the key in common",
-            )
-        return producer
+        columns, before = plan.stored(), _features_added(latest)
+        if common_features(latest, columns) if name_use == "derived" else before is None or {*before} & {*columns}:
+            return producer
+        raise model.other_source(
+            earlier[0],
+            producer,
+            f"{latest.reference} and {producer} have neither a column nor the key in common; the source is "
+            f"{plan.source.summary}, with the columns {list_names(sorted(columns))}",
+        )
 
     def _new_reference(self, source: Any, name: str | None, config: str | None) -> Reference:
         """The dataset and config. An invalid name is refused before a long read."""

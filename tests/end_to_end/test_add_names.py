@@ -125,10 +125,22 @@ def test_a_file_that_was_replaced_by_other_data_is_not_the_next_version(
     (folder / "shop/prices.csv").write_text(OTHER)
     error = refusal(lambda: catalog.plan_add(folder / "shop/prices.csv"))
     assert error.message == (
-        f"prices:1.0.0 and {folder}/shop/prices.csv (csv) have neither a column nor the key in common"
+        f"prices:1.0.0 and {folder}/shop/prices.csv (csv) have neither a column nor the key in common; the source is "
+        "1 CSV file (comma, UTF-8, with a header), with the columns 'city', 'people'"
     )
     (folder / "shop/prices.csv").write_text("item,price\nlamp,many\n")  # item has the same type
     assert str(catalog.add(folder / "shop/prices.csv", retype=True).reference) == "prices:2.0.0"
+
+
+def test_a_file_that_lost_its_header_is_not_the_next_version_even_under_its_name(
+    catalog: registry.Catalog, folder: Path
+) -> None:
+    source = folder / "shop/prices.csv"
+    catalog.add(source, "prices")
+    source.write_text("lamp,19.5\nchair,42.0\n")
+    error = refusal(lambda: catalog.add(source, "prices", retype=True))
+    assert "without a header, because the first row contains the number" in error.message
+    assert str(catalog.add(source, "prices", replace=True).reference) == "prices:2.0.0"
 
 
 def test_the_key_is_enough_to_continue_a_dataset(catalog: registry.Catalog, folder: Path) -> None:
@@ -142,7 +154,10 @@ def test_a_given_name_continues_what_was_added_and_nothing_else(
     catalog: registry.Catalog, folder: Path, tmp_path: Path
 ) -> None:
     catalog.add(folder / "shop/prices.csv", "goods")
-    assert str(catalog.add(folder / "atlas/prices.csv", "goods").reference) == "goods:2.0.0"
+    assert catalog.add(folder / "shop/prices.csv", "goods").outcome == "unchanged"
+    (folder / "market.csv").write_text("item,colour\nlamp,red\n")
+    assert str(catalog.add(folder / "market.csv", "goods").reference) == "goods:2.0.0"
+    refusal(lambda: catalog.add(folder / "atlas/prices.csv", "goods"))  # no column is the same
     catalog.publish(prepare(tmp_path / "animals/1.0.0", splits={"train": animals(4)}))
     catalog.import_tfds(prepare(tmp_path / "tfds/beasts/1.0.0", "1.0.0", name="beasts"), name="beasts")
     (tmp_path / "shards").mkdir()
