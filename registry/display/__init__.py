@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from registry.display.values import parse_moment_text as parse_moment_text
     from registry.display.values import parse_time_type as parse_time_type
     from registry.display.values import text_of as text_of
+    from registry.display.values import time_type_of as time_type_of
     from registry.display.values import time_types as time_types
 
 
@@ -43,6 +44,6 @@ __getattr__, __dir__ = lazy_exports(
         "pictures": "Graphics MarkedImages Pixels as_rgb draw mark_differences shrink terminal_graphics",
         "rows": "MOST_ROWS rows_html",
         "values": "Convert Times TimeType converter_of describe_file file_features media_kind moment_text "
-        "named_types parse_moment_text parse_time_type text_of time_types",
+        "named_types parse_moment_text parse_time_type text_of time_type_of time_types",
     },
 )

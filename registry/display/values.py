@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from registry.escaping import printable, size
 from registry.features import Audio, ClassLabel, Dataset, Feature, FeaturesDict, Image, Sequence, Tensor, Text
 from registry.features.containers import columns_of
-from registry.features.feature import TEXT
+from registry.features.feature import TEXT, Leaf
 from registry.lazy import np
 from registry.model import DatasetMetadata
 
@@ -52,6 +52,11 @@ class TimeType(NamedTuple):
     kind: str
     unit: str
     zone: str | None = None
+
+    def __str__(self) -> str:
+        bits = ("32" if self.is_short else "64") if self.kind in ("date", "time") else ""
+        unit = self.unit if self.zone is None else f"{self.unit}, tz={self.zone}"
+        return f"{self.kind}{bits}" if self.kind == "date" else f"{self.kind}{bits}[{unit}]"
 
     @property
     def is_short(self) -> bool:
@@ -95,14 +100,16 @@ def time_types(features: FeaturesDict, metadata: DatasetMetadata | None = None) 
     features. A type that is malformed, or has other integers than the feature, is ignored: its values are numbers.
     """
     named = named_types(metadata)
-    result = {}
-    for column in columns_of(features):
-        described = _DESCRIBED.fullmatch(column.leaf.description)
-        text = named.get(column.path, described and described[1])
-        time = parse_time_type(text) if isinstance(text, str) else None
-        if time is not None and column.leaf.dtype == (np.int32 if time.is_short else np.int64):
-            result[column.path] = time
-    return result
+    result = {column.path: time_type_of(column.leaf, named.get(column.path)) for column in columns_of(features)}
+    return {path: time for path, time in result.items() if time is not None}
+
+
+def time_type_of(leaf: Leaf, name: Any = None) -> TimeType | None:
+    """The type of dates, times or durations in a leaf of a schema: ``name``, else the type in its description."""
+    described = _DESCRIBED.fullmatch(leaf.description)
+    text = described[1] if name is None and described else name
+    time = parse_time_type(text) if isinstance(text, str) else None
+    return time if time is not None and leaf.dtype == (np.int32 if time.is_short else np.int64) else None
 
 
 def moment_text(value: int, time: TimeType, *, iso: bool = False) -> str | None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
 
+from registry.display import time_type_of
 from registry.envelope import fields_of
 from registry.features import (
     BBox,
@@ -400,7 +401,7 @@ def _type(column: Column) -> tuple[object, ...]:
     elif isinstance(leaf, BBox):
         own = (leaf.bbox_format,)
     elif isinstance(leaf, Tensor):
-        own = (leaf.optional and not column.lengths,)
+        own = (leaf.optional and not column.lengths, time_type_of(leaf))
     elif isinstance(leaf, RawFeature):
         own = (leaf.class_name,)
     return _class_name(column.leaf), leaf.dtype, leaf.shape, column.lengths, column.words, own
@@ -460,7 +461,7 @@ def _describe_leaf(leaf: Leaf, rival: Leaf | None) -> str:
         name += f" {leaf.bbox_format or 'of no format'}" if leaf.bbox_format != "REL_YXYX" else ""
     if isinstance(leaf, Tensor) and leaf.optional:
         name = f"optional {name}"
-    dtype = "text" if leaf.dtype == TEXT else leaf.dtype
+    dtype = "text" if leaf.dtype == TEXT else time_type_of(leaf) or leaf.dtype
     return f"{name} {dtype} {leaf.shape}" if leaf.shape else f"{name} {dtype}"
 
 

@@ -171,6 +171,15 @@ RETYPED: list[tuple[Any, Any]] = [
     (ClassLabel(names=["cat", "dog"]), ClassLabel(names=["ant", "cat", *(f"x{number}" for number in range(6))])),
     (ClassLabel(num_classes=1), ClassLabel(names=["a"])),
     (Repeated(ClassLabel(num_classes=2)), Repeated(ClassLabel(num_classes=2), 1)),
+    (Scalar("int64"), Scalar("int64", description="timestamp[us, tz=UTC]: microseconds since 1970-01-01T00:00:00.")),
+    (
+        Scalar("int64", description="time64[us]: microseconds since midnight."),
+        Scalar("int64", description="date64[ms]: milliseconds since 1970-01-01."),
+    ),
+    (
+        Scalar("int32", description="time32[s]: seconds since midnight.", optional=True),
+        Scalar("int32", description="date32[day]: days since 1970-01-01.", optional=True),
+    ),
 ]
 
 
