@@ -137,7 +137,7 @@ def _listed_version(row: dict[str, Any]) -> str:
 
 @session_command("search")
 @click.argument("text", metavar="TEXT...", nargs=-1, required=True)
-@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Show the best N.")
+@click.option("-n", "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Show the best N.")
 @_all_option
 def search(session: Session, text: tuple[str, ...], limit: int, every: bool) -> None:
     """Find datasets that match all words of TEXT, best match first.

@@ -70,7 +70,13 @@ class _Log(click.Group):
     help="Only this action, e.g. publish; may be repeated.",
 )
 @click.option(
-    "--limit", type=click.IntRange(1, _MOST), default=50, show_default=True, help="Show the newest N.", metavar="N"
+    "-n",
+    "--limit",
+    type=click.IntRange(1, _MOST),
+    default=50,
+    show_default=True,
+    help="Show the newest N.",
+    metavar="N",
 )
 @click.option("--follow", is_flag=True, help="Then show new events as they happen, one per line, until Ctrl-C.")
 @click.option("--after", type=click.IntRange(0), metavar="ID", help="With --follow: continue after this event.")

@@ -168,6 +168,7 @@ record_options: Final = _collect(
     "records",
     RecordOptions,
     click.option(
+        "-n",
         "--limit",
         "--take",
         "limit",

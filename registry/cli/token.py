@@ -109,7 +109,12 @@ def revoke(session: Session, token_id: str, dry_run: bool) -> None:
 
 @session_command("refusals", group=token)
 @click.option(
-    "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="The number of refusals to show."
+    "-n",
+    "--limit",
+    type=click.IntRange(1, 1000),
+    default=100,
+    show_default=True,
+    help="The number of refusals to show.",
 )
 def refusals(session: Session, limit: int) -> None:
     """List the calls that a service has refused to known tokens and to ID tokens, newest first.
