@@ -33,7 +33,6 @@ from support.gcs_server import GcsServer
 from support.kept_columns import read_from_columns
 from support.levels import EXAMPLES, in_share, is_quick, may_hold_quick_tests, sample
 from support.process_memory import shared_by_tests
-from support.ready_catalogs import copied_catalogs
 from support.s3_server import S3Server
 from support.warm_python import skip_syncs
 
@@ -203,10 +202,10 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _ready_catalogs() -> Iterator[None]:
-    """Copy each new SQLite catalog from one that the migrations made once, and compile statements only once."""
+def _quick_catalogs() -> Iterator[None]:
+    """Compile statements only once, and do not wait for the disk."""
     skip_syncs()
-    with copied_catalogs(), shared_by_tests():
+    with shared_by_tests():
         yield
 
 

@@ -1,7 +1,8 @@
 """The schema of a catalog: its state, its migrations, and its comparison with the tables (``registry db``).
 
 Plain functions over Alembic, which is imported only here and only when a schema is changed or compared. The migrations
-themselves ensure that one process migrates at a time, in one transaction (``migrations/env.py``).
+themselves ensure that one process migrates at a time, in one transaction (``migrations/env.py``). A new SQLite catalog
+needs no Alembic (``create``).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from registry.catalog.revision import (
     SchemaStatus,
     read_revision,
     read_status,
+    read_status_of,
     require_current,
     require_ours,
 )
@@ -121,9 +123,12 @@ def upgrade(
                 f"{before.url} has the schema {before.revision}, which is above {revision}",
                 hint=f"To go back: registry db downgrade {revision}",
             )
-        removed = _upgrade(engine, wanted)
-        for secret in removed if told is not None else ():
-            told(secret)  # type: ignore[misc]  # it is not None
+        if before.revision is None and wanted == HEAD and is_sqlite(engine.url):
+            create(engine)
+        else:
+            removed = _upgrade(engine, wanted)
+            for secret in removed if told is not None else ():
+                told(secret)  # type: ignore[misc]  # it is not None
         return before.revision, read_status(engine).revision
 
 
@@ -237,26 +242,38 @@ def reindex(url: str | os.PathLike[str]) -> int:
 
 
 def create(engine: sa.Engine) -> None:
-    """Make a catalog of the current schema of a new or empty SQLite file, by the migrations."""
-    _upgrade(engine, HEAD)
+    """Make a catalog of the current schema of a new or empty SQLite file.
+
+    ``migrations/sqlite.sql`` has the statements that the migrations leave there. Alembic would take 0.2 s of CPU for
+    its import, and 0.07 s for the migrations.
+    """
+    use_wal(engine)
+    with migrating(engine) as connection, connection.begin():
+        if read_status_of(connection).state == "empty":  # no other process was faster
+            for statement in (_migrations() / "sqlite.sql").read_text(encoding="utf-8").split(";\n\n"):
+                connection.exec_driver_sql(statement)
 
 
 def config(connection: sa.Connection, **options: str) -> Config:
     """Alembic's configuration for our migrations, run over ``connection`` (see ``session.migrating``)."""
     from alembic.config import Config
 
+    result = Config()
+    settings = {"script_location": str(_migrations()), "path_separator": "newline", **options}
+    for name, value in settings.items():
+        result.set_main_option(name, value.replace("%", "%%"))
+    result.attributes["connection"] = connection
+    return result
+
+
+def _migrations() -> Path:
+    """The folder of the migrations."""
     package = find_spec("registry.migrations")
     if package is None or not package.submodule_search_locations:
         raise CatalogError(
             "the migrations are not installed with the registry", hint="Install it again: pip install shardbook"
         )
-    result = Config()
-    folder = Path(next(iter(package.submodule_search_locations)))
-    settings = {"script_location": str(folder), "path_separator": "newline", **options}
-    for name, value in settings.items():
-        result.set_main_option(name, value.replace("%", "%%"))
-    result.attributes["connection"] = connection
-    return result
+    return Path(next(iter(package.submodule_search_locations)))
 
 
 @contextmanager

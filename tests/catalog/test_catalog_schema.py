@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shlex
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
+from support import TESTS
 from support.catalog_backups import answers, fill
 from support.catalog_samples import append, execute, publish
+from support.golden import check_texts
 
 from registry.catalog import open_catalog, revision, schema, sqlite_path
 from registry.catalog.session import migrating, open_engine
@@ -27,6 +30,7 @@ from registry.errors import (
 )
 from registry.model import Attachment, Reference, Version
 
+MIGRATIONS = TESTS.parent / "migrations"
 REFUSED = (sqlite3.IntegrityError, psycopg.errors.RestrictViolation)
 NEXT = f"{int(schema.HEAD) + 1:04d}"
 BATCH = f"""
@@ -84,6 +88,40 @@ def test_a_database_becomes_a_catalog_that_matches_its_schema(database_url: str)
     after = schema.status(database_url)
     assert (after.state, after.revision) == ("current", schema.HEAD)
     assert schema.check(database_url) == []
+
+
+def test_a_new_sqlite_catalog_equals_one_that_the_migrations_made(tmp_path: Path) -> None:
+    """``REGISTRY_WRITE_GOLDEN=1`` writes the statements again, after a new migration."""
+    migrated, new = str(tmp_path / "migrated.db"), str(tmp_path / "new.db")
+    schema.upgrade(migrated, schema.REVISIONS[0])
+    schema.upgrade(migrated)
+    statements = [
+        "-- Generated from the migrations by test_catalog_schema.py: do not edit\nDROP TABLE IF EXISTS alembic_version",
+        *(sql for name, sql in objects_of(migrated) if not name.startswith("search_index_")),  # SQLite makes these
+        f"INSERT INTO alembic_version VALUES ('{schema.HEAD}')",  # noqa: S608 (a revision of ours)
+    ]
+
+    check_texts(MIGRATIONS / "sqlite.sql", [";\n\n".join(statements) + ";\n"])
+    open_catalog(new).close()
+    assert objects_of(new) == objects_of(migrated)
+    for table in sorted({name for name, sql in objects_of(new) if sql.startswith("CREATE TABLE")}):
+        assert execute(new, f'SELECT * FROM "{table}"') == execute(migrated, f'SELECT * FROM "{table}"')  # noqa: S608 (a table of ours)
+
+
+def objects_of(url: str) -> list[tuple[str, str]]:
+    """Name and statement of each object of an SQLite database, in the order in which they were created."""
+    return list(execute(url, "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid"))
+
+
+@pytest.mark.parametrize("make", [schema.upgrade, lambda url: open_catalog(url).close()])
+def test_a_catalog_without_tables_becomes_a_catalog_again(tmp_path: Path, make: Callable[[str], object]) -> None:
+    url = str(tmp_path / "catalog.db")
+    schema.upgrade(url)
+    schema.downgrade(url, "base")
+
+    make(url)
+
+    assert schema.check(url) == []
 
 
 def test_looking_at_a_file_that_does_not_exist_does_not_create_it(tmp_path: Path) -> None:
