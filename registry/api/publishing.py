@@ -93,7 +93,8 @@ class Publishing:
             num_shards: number of shards of each split. None decides by size and count, as TFDS does.
             rebuild: build even if the version is published.
             finished: publish the finished shards that an earlier run of this build could not publish, instead of making
-                the records again. You decide whether the code and its inputs are still the same.
+                the records again; on a cluster, continue from its finished runs. You decide whether the code and its
+                inputs are still the same.
             promote: True makes it the canonical version, False does not. None promotes it if it is the builder's own
                 canonical version, is at least as high as the catalog's, and the dataset is not protected
                 (``catalog.lifecycle.protect``).
@@ -123,7 +124,7 @@ class Publishing:
             StorageError: the disk is full or not writable.
             UsageError: ``reference`` has a wrong type, does not parse or names an alias; or a number is invalid; or
                 ``finished`` is True, but no earlier run with these features, experiments and options left intact
-                shards.
+                shards or runs.
         """
         from registry.building import build_dataset
         from registry.publishing import publish_staged

@@ -44,7 +44,7 @@ from registry.engines import Engine, ThisProcess, choose_engine, num_cpus
 from registry.errors import BuildError, DuplicateKeyError, FeatureError, UsageError, spell, warn
 from registry.features import Codec, FeaturesDict, codec_of, features_to_json
 from registry.features.fold import SplitFold
-from registry.model import ProgressCallback, Shard, Split, version_folder
+from registry.model import ProgressCallback, Reference, Shard, Split, version_folder
 from registry.prepared import PreparedDataset, write_prepared
 from registry.storage import StagedFolder, Store
 
@@ -81,10 +81,13 @@ class StagedBuild:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         keep_or_give_up(self.staged, error, option=spell("finished", True))
-        if kind is not None:  # the next build continues from the runs
-            return
         if self.runs is not None:
-            self.runs.remove()
+            if kind is None:
+                self.runs.remove(with_left=not self.is_preview)
+            else:
+                self.runs.release()
+        if kind is not None:
+            return
         if not self.is_preview:
             forget_finished(self.store, self.staged.final)
 
@@ -111,7 +114,8 @@ def build_dataset(
         num_shards: the number of shards of each split, or a dict of split -> number. None: ``builder.NUM_SHARDS``, or
             else TFDS's rule of size and count.
         finished: take over the finished shards of an earlier run that could not publish them, instead of running the
-            builder. The caller decides whether its code and its inputs are still the same.
+            builder; on a cluster, also its finished runs of ``Pieces``. The caller decides whether its code and its
+            inputs are still the same.
         is_preview: the version will not be published, so the finished shards of an earlier run stay.
         progress: called with a ``Progress``: each split is encoded, then written, in records and bytes. For ``Pieces``,
             the tasks are inputs; while several processes write, they are shards.
@@ -124,7 +128,7 @@ def build_dataset(
         DuplicateKeyError: a key is used twice in a split.
         FeatureError: an example does not match the features; names split, key and the generator's file and line.
         UsageError: ``num_shards`` contains an unknown split; or ``finished`` is True, and no earlier run with the same
-            features, experiments and options left intact shards.
+            features, experiments and options left intact shards or runs.
         StorageError: the disk is full or not writable.
 
     >>> from registry.storage import open_store
@@ -140,22 +144,23 @@ def build_dataset(
     splits = call_splits(builder)
     counts = _shard_counts(builder, splits, num_shards)
     key = _key_of(builder, features, counts)
-    if finished:
-        return _finished_build(builder, features, key, store)
-    if not is_preview and (place := place_of_finished(store, final, key=key)):
-        warn(
-            f"the records are made again, although an earlier run left finished shards of {builder.reference} in "
-            f"{place}. If code and inputs are the same, {spell('finished', True)} publishes these"
-        )
+    if finished and (build := _finished_build(builder, features, key, store)) is not None:
+        return build
+    if not finished and not is_preview and (place := place_of_finished(store, final, key=key)):
+        _warn_of_left(f"finished shards of {builder.reference} in {place}", "publishes")
     staged = store.stage(final)
     is_pieced = any(isinstance(examples, Pieces) for examples in splits.values())
-    runs = RunFolder(store, final, builder, features) if is_pieced else None
+    runs = RunFolder(store, final, key) if is_pieced else None
     try:
         made: dict[str, tuple[Split, tuple[Shard, ...]]] = {}
         results: dict[str, list[Any] | None] = {}
         with choose_engine(
             processes, num_bytes=None, is_divided=is_pieced, reads=(store.url,) if is_pieced else ()
         ) as engine:
+            if runs is not None and engine.shares_files:
+                runs = None
+            if not is_preview:
+                _continue_or_warn(builder.reference, runs, store, finished=finished)
             for name, examples in splits.items():
                 fold = SplitFold(features, publication_kinds())  # one split at a time, because its states take memory
                 with InputLabels() as labels:
@@ -180,6 +185,8 @@ def build_dataset(
             record_finished(staged, list(made.values()), store, key=key)
     except BaseException:
         staged.give_up()
+        if runs is not None:
+            runs.release()
         raise
     shards = MappingProxyType({name: written for name, (_, written) in made.items()})
     folded = Folded.of(results)
@@ -202,16 +209,12 @@ def _key_of(builder: DatasetBuilder, features: FeaturesDict, counts: Mapping[str
     return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()
 
 
-def _finished_build(builder: DatasetBuilder, features: FeaturesDict, key: str, store: Store) -> StagedBuild:
-    """Return the build whose shards an earlier run has written. The folds run over these shards."""
+def _finished_build(builder: DatasetBuilder, features: FeaturesDict, key: str, store: Store) -> StagedBuild | None:
+    """Return the build whose shards an earlier run has written, or None. The folds run over these shards."""
     final = version_folder(builder.name, builder.config_name, builder.version)
     finished = find_finished(store, final, key=key)
     if finished is None:
-        raise UsageError(
-            f"no earlier run left intact shards of {builder.reference} with these features, experiments and options",
-            hint=f"Leave out {spell('finished')}.",
-            details={"reference": str(builder.reference)},
-        )
+        return None
     prepared = _describe(builder, features, [split for split, _ in finished.made])
     finished.describe(prepared)
     return StagedBuild(
@@ -220,6 +223,25 @@ def _finished_build(builder: DatasetBuilder, features: FeaturesDict, key: str, s
         shards=MappingProxyType({split.name: shards for split, shards in finished.made}),
         folded=Folded(),
         store=store,
+    )
+
+
+def _continue_or_warn(reference: Reference, runs: RunFolder | None, store: Store, *, finished: bool) -> None:
+    """Continue from the runs of an earlier build on a cluster if the caller allows it; otherwise tell how."""
+    if finished and (runs is None or not runs.take_over()):
+        raise UsageError(
+            f"no earlier run left intact shards of {reference} with these features, experiments and options",
+            hint=f"Leave out {spell('finished')}.",
+            details={"reference": str(reference)},
+        )
+    if not finished and runs is not None and (name := runs.find_left()):
+        _warn_of_left(f"finished runs of {reference} in {store.locate(name)}", "continues from")
+
+
+def _warn_of_left(left: str, action: str) -> None:
+    warn(
+        f"the records are made again, although an earlier run left {left}. If code and inputs are the same, "
+        f"{spell('finished', True)} {action} these"
     )
 
 
@@ -265,7 +287,7 @@ class _SplitJob:
             raise
 
     def _run(self, examples: Examples) -> tuple[Split, tuple[Shard, ...]]:
-        if isinstance(examples, Pieces) and self.runs is not None and not self.engine.shares_files:
+        if isinstance(examples, Pieces) and self.runs is not None:
             return self._run_on_cluster(examples, self.runs)
         with self._sorter(self.budget_bytes) as sorter:
             self._encode(examples, sorter)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -24,8 +23,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from registry.building.builder_code import encoder_versions
-from registry.building.run_folder import pickle_with_names
 from registry.errors import (
     CatalogError,
     NotStoredError,
@@ -40,7 +37,7 @@ from registry.prepared import PreparedDataset, write_prepared
 from registry.storage import StagedFolder, Store
 from registry.storage.local import LocalStore, PlacedFolder, StagedOnDisk
 from registry.storage.names import FINISHED_FILE, OWNER_FILE, is_own_staged, is_unfinished
-from registry.storage.staged import owner_text, read_claim
+from registry.storage.staged import is_left, owner_text, read_claim
 from registry.storage.temporary import finished_temporary
 from registry.storage.upload import StagedUpload
 
@@ -188,20 +185,6 @@ def _remove_left(store: Store, final: str) -> None:
             staged.give_up()
 
 
-def key_of_values(values: Sequence[Any]) -> str | None:
-    """Digest the values that determine the content of shards, and the versions of encoders.
-
-    Returns None if impossible.
-    """
-    try:
-        pickled = pickle_with_names(values)
-    except Exception:  # noqa: BLE001 (a value cannot be pickled)
-        return None
-    version = sys.modules["registry"].__version__
-    parts = json.dumps([version, encoder_versions()], sort_keys=True)
-    return hashlib.sha256(pickled.content + parts.encode()).hexdigest()
-
-
 def _stamp_of(path: str) -> str:
     """A text that differs if a file was changed or replaced, or if a folder has other names in it.
 
@@ -266,14 +249,6 @@ def _recorded_folders(store: Store, final: str) -> Iterator[tuple[str, LocalStor
                 continue
             if store.exists(f"{parent}/{name}/{FINISHED_FILE}"):
                 yield f"{parent}/{name}", store.child(f"{parent}/{name}")
-
-
-def is_left(folder: Store) -> bool:
-    """Return whether no process uses the folder: it has ended, or has given the folder up."""
-    if not folder.exists(OWNER_FILE):
-        return True
-    owner, claim = read_claim(folder, OWNER_FILE)
-    return claim is not None if owner is None else owner.is_dead()
 
 
 def _take_over(

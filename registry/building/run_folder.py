@@ -2,57 +2,45 @@
 
     <dataset>/incomplete.<8 hex>_<version>.runs/
         .owner.json                     the process that builds
+        <16 hex>.key                    the key of the build: its features, version and options
         train/0-7.<16 hex>.facts        tables and counts of the run of 7 inputs from input 0 on; written last
         train/0-7.<16 hex>.<8 hex>      the run, as one task wrote it
         train/0-7.<16 hex>.<8 hex>.keys  the run of its keys, if keys do not determine the order
         train/merged.<16 hex>.<8 hex>.5  range 5 of the sort keys of many runs, merged by one process
         shards-<8 hex>/                 shards of one process that are uploaded from here
 
-The name of the folder depends on the builder's code, version and features; the names of files depend on their inputs.
-So a build never uses files of different code or inputs. Runs of the same records may have other blocks, because the
-clock decides where encoding is interrupted, so each task writes files of its own. ``publishing.garbage`` recognizes the
-folder.
+Each build has its own folder. With ``finished=True``, it continues from the folder of an earlier build with the same
+key: the caller decides that the code and the contents of the inputs are the same. The names of runs depend on their
+inputs and on the values of the function, so a changed list of inputs is noticed. Runs of the same records may have
+other blocks, because the clock decides where encoding is interrupted, so each task writes files of its own.
+``publishing.garbage`` recognizes the folder.
 """
 
 from __future__ import annotations
 
 import hashlib
-import inspect
-import io
 import json
 import os
-import pickle
 import re
 import secrets
 import struct
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
-from itertools import islice
-from pathlib import Path
-from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
-from urllib.parse import unquote, urlsplit
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from registry.building.builder_code import CodeReader, encoder_versions
 from registry.building.keys import SORT_KEY_BYTES
 from registry.building.run_files import FACTS_SUFFIX, NamedRunFile
 from registry.building.run_format import BlockTable, KeyRange, Run
+from registry.building.value_keys import key_of_values
 from registry.errors import StorageError, StorageUnavailableError
-from registry.features import FeaturesDict, features_to_json
-from registry.storage import Store, open_store
-from registry.storage.names import RUNS_SUFFIX
-from registry.storage.staged import write_owner
+from registry.storage import Store
+from registry.storage.names import OWNER_FILE, RUNS_SUFFIX, is_own_staged, new_unfinished_name
+from registry.storage.staged import is_left, read_claim, release_owner, write_owner
 from registry.storage.store import warn_of_leftover
 
-if TYPE_CHECKING:
-    from registry.building.builder import DatasetBuilder
-
-_FORMAT: Final = 6
 _MOST_FACTS_BYTES: Final = 2**30
 _SHA256_BYTES: Final = 32
 _HEADER_BYTES: Final = struct.Struct("<I")
@@ -62,9 +50,6 @@ Facts: TypeAlias = tuple[int, bool | None]
 
 _DIGITS: Final = 16
 _TASK: Final = re.compile("[0-9a-f]{8}")
-_MOST_FILES: Final = 100_000
-_URL: Final = re.compile(r"(s3|s3a|gs|az|https?)://[^/]+/.*[^/]$")
-_OBJECT_URL: Final = re.compile(r"(s3|s3a|gs|az)://[^/]+/.*[^/]$")  # not the homepage of a dataset
 MOST_INPUTS: Final = 99_999
 """The most inputs of one run: a task holds all of them in memory, and a name in the folder may be forged."""
 
@@ -74,30 +59,19 @@ _RUN: Final = re.compile(r"(?P<first>[0-9]{1,18})-(?P<count>[1-9][0-9]{0,4})\.[0
 class RunFolder:
     """The runs of one build, in the store that receives its shards."""
 
-    def __init__(self, store: Store, final: str, builder: DatasetBuilder, features: FeaturesDict) -> None:
-        """``final`` is the folder of the version. Nothing is written before ``open``."""
+    def __init__(self, store: Store, final: str, key: str) -> None:
+        """``final`` is the folder of the version, ``key`` digests the options. Nothing is written before ``open``."""
         self._parent = store
-        self._final = final
-        self._builder = builder
-        self._features = features
-        self._code = CodeReader()
+        self._folder, _, self._version = final.rpartition("/")
+        self._key = key
+        self._name = f"{self._folder}/{new_unfinished_name(self._version)}{RUNS_SUFFIX}"
         self._is_open = False
         self._process = secrets.token_hex(4)
 
-    @cached_property
-    def key(self) -> str:
-        """A digest of everything that determines the runs, except for the inputs."""
-        return _key_of(self._builder, self._features, self._code)
-
-    @cached_property
+    @property
     def store(self) -> Store:
         """The store rooted at the folder."""
         return self._parent.child(self._name)
-
-    @property
-    def _name(self) -> str:
-        folder, slash, version = self._final.rpartition("/")
-        return f"{folder}{slash}incomplete.{self.key[:8]}_{version}{RUNS_SUFFIX}"
 
     @property
     def is_local(self) -> bool:
@@ -110,22 +84,62 @@ class RunFolder:
         return self.store.child(f"shards-{self._process}")
 
     def open(self) -> None:
-        """Write the name of this process into the folder."""
+        """Write the name of this process, and the key, into the folder."""
         if not self._is_open:
-            write_owner(self._parent, self._name)
             self._is_open = True
+            write_owner(self._parent, self._name)
+            self.store.write_bytes(self._key_file, b"", overwrite=True)
+
+    def find_left(self) -> str | None:
+        """The name of the folder from which this build can continue: the largest with its key, or None.
+
+        A process of another machine may have left it: whether that has ended is unknown, and the caller decides.
+        """
+        names = (name for name in self._left(elsewhere=True) if self._parent.exists(f"{name}/{self._key_file}"))
+        return max(names, key=lambda name: len(self._parent.child(name).list()), default=None)
+
+    def take_over(self) -> bool:
+        """Continue from the runs that ``find_left`` finds. False if there are none."""
+        name = self.find_left()
+        if name is not None:
+            self._name = name
+            self.open()
+        return name is not None
 
     def of_split(self, split: str, generate: Callable[[Any], Any]) -> SplitRuns:
         """The runs of a split whose examples come from ``generate``."""
-        return SplitRuns(self.store, split, _key_of_function(self.key, generate, self._code), self._process)
+        return SplitRuns(self.store, split, key_of_values((self._key, generate)), self._process)
 
-    def remove(self) -> None:
-        """Remove the folder. Files that cannot be removed cause a warning."""
+    def release(self) -> None:
+        """Let a later build continue from the folder."""
         if self._is_open:
-            try:
-                self._parent.remove_tree(self._name)
-            except StorageError as error:
-                warn_of_leftover(self.store.locate(""), error)
+            with suppress(StorageError):  # the error that ends the build is more important
+                release_owner(self.store, self._parent.catalog)
+
+    def remove(self, *, with_left: bool) -> None:
+        """Remove the folder, or also those that builds of the version left. Files that stay cause a warning."""
+        if self._is_open:
+            for name in (self._name, *(self._left(elsewhere=False) if with_left else ())):
+                try:
+                    self._parent.remove_tree(name)
+                except StorageError as error:
+                    warn_of_leftover(self._parent.locate(name), error)
+
+    @property
+    def _key_file(self) -> str:
+        return f"{self._key[:_DIGITS]}.key"
+
+    def _left(self, *, elsewhere: bool) -> Iterator[str]:
+        """The folders of this version and catalog whose processes have ended; ``elsewhere``: or may have ended."""
+        for part in self._parent.folders(self._folder):
+            if is_own_staged(part) and part.endswith(f"_{self._version}{RUNS_SUFFIX}"):
+                name = f"{self._folder}/{part}"
+                owner, claim = read_claim(self._parent, f"{name}/{OWNER_FILE}")
+                is_elsewhere = owner is not None and not owner.is_of_this_machine()
+                if claim in (None, self._parent.catalog) and (
+                    is_left(self._parent.child(name)) or (elsewhere and is_elsewhere)
+                ):
+                    yield name
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +149,7 @@ class SplitRuns:
     Attributes:
         store: rooted at the folder of the build.
         split: the name of the split.
-        key: a digest of what the runs depend on, besides the inputs. None: unknown, so no other build uses the runs.
+        key: a digest of the values that the runs depend on, besides the inputs. None: no other build uses the runs.
         process: a name for the process that builds.
     """
 
@@ -150,11 +164,9 @@ class SplitRuns:
         return {int(facts["first"]): int(facts["count"]) for facts in result if facts is not None}
 
     def digest(self, inputs: list[Any]) -> str:
-        """A digest of the key, of inputs, and of stamps of the files that they name; random if one is unknown."""
-        if self.key is not None:
-            with suppress(Exception):  # an input cannot be pickled, or a file not be found: its run is written anew
-                return digest_inputs(self.key, inputs)
-        return os.urandom(32).hex()
+        """A digest of the key and of inputs; random if one cannot be pickled, so that its run is written anew."""
+        digest = None if self.key is None else key_of_values((self.key, inputs))
+        return digest or os.urandom(32).hex()
 
     def facts(self, first: int, count: int, digest: str) -> RunFacts:
         """The facts of the run of ``count`` inputs from input ``first`` on."""
@@ -169,17 +181,6 @@ class SplitRuns:
         parts = [run.file.name for run in runs], [(keys.start.hex(), keys.stop and keys.stop.hex()) for keys in ranges]
         digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
         return f"{self.split}/merged.{digest[:_DIGITS]}.{self.process}"
-
-
-def digest_inputs(key: str, inputs: list[Any]) -> str:
-    """A digest of the key of a split, of inputs, and of the stamps of the files that they name.
-
-    Raises:
-        Exception: an input cannot be pickled, the object at a URL cannot be found, or a folder has too many files.
-    """
-    pickled = pickle_with_names((key, inputs))
-    stamps = [stamp for text in pickled.texts for stamp in _stamps(text, _URL)]
-    return hashlib.sha256(pickled.content + json.dumps(stamps).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,96 +266,3 @@ def _read_tables(content: bytes, digest: str) -> tuple[str, dict[str, BlockTable
     if place != len(rest):
         raise ValueError("the length differs")
     return task, tables, (num_payload_bytes, is_numbered)
-
-
-class _Pickled(NamedTuple):
-    """A pickled value, the texts in it, and the classes and functions that it names."""
-
-    content: bytes
-    texts: list[str]
-    codes: list[Any]
-
-
-def pickle_with_names(value: Any) -> _Pickled:
-    """Pickle ``value`` for a digest, and collect all texts in it, also those of paths and of attributes of objects.
-
-    Equal values give equal bytes, whether or not they share objects. The bytes are only for a digest.
-    """
-    texts: dict[str, None] = {}
-    codes: list[Any] = []
-
-    class Collecting(pickle.Pickler):
-        def persistent_id(self, obj: Any) -> str | None:
-            if isinstance(obj, os.PathLike):
-                path = os.path.join(os.curdir, os.fsdecode(obj))  # noqa: PTH118 (marks it as a path)
-                texts[path] = None
-                return path  # otherwise the parts of a path would also be pickled
-            if isinstance(obj, str | bytes):
-                texts[os.fsdecode(obj)] = None
-            elif isinstance(obj, type | FunctionType):
-                codes.append(obj)
-            return None
-
-    file = io.BytesIO()
-    pickler = Collecting(file, protocol=5)
-    pickler.fast = True  # does not memoize objects, and refuses objects that contain themselves
-    pickler.dump(value)
-    return _Pickled(file.getvalue(), list(texts), list(dict.fromkeys(codes)))
-
-
-def _stamps(text: str, url: re.Pattern[str]) -> Iterator[tuple[str, int, Any]]:
-    """Yield stamps for a text that is a path: size and time of a file, or of all files in a folder; or an ETag."""
-    if url.match(text):
-        folder, _, name = text.rpartition("/")
-        yield text, 0, open_store(folder).stamp(name)
-        return
-    with suppress(OSError, ValueError):  # not a path
-        yield from _stamps_of_path(unquote(urlsplit(text).path) if text.startswith("file://") else text)
-
-
-def _stamps_of_path(text: str) -> Iterator[tuple[str, int, int]]:
-    path = Path(text)
-    facts = path.stat()
-    yield text, facts.st_size, facts.st_mtime_ns
-    if path.is_dir() and os.sep in text and path.parent != path:  # not '.' or '/', which may be any text
-        found = list(islice(path.rglob("*"), _MOST_FILES))
-        if len(found) == _MOST_FILES:
-            raise RuntimeError(f"{path} has too many files")
-        for child in sorted(found):
-            facts = child.lstat()
-            yield os.fspath(child), facts.st_size, facts.st_mtime_ns
-
-
-def _key_of(builder: DatasetBuilder, features: FeaturesDict, code: CodeReader) -> str:
-    """A digest of the code and the version of a builder. Code without a file has no key that another process finds."""
-    sources = code.digests(type(builder))
-    parts = {
-        "format": _FORMAT,
-        "package": sys.modules["registry"].__version__,
-        "encoders": encoder_versions(),
-        "reference": str(builder.reference),
-        "features": features_to_json(features),
-        "shuffled": not builder.DISABLE_SHUFFLING,
-        "experiments": sorted(builder.version.experiments.items()),
-        "sources": sources if sources is not None else os.urandom(16).hex(),
-    }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def _key_of_function(key: str, generate: Callable[[Any], Any], code: CodeReader) -> str | None:
-    """A digest of ``key``, of a function and of its code. A method includes the attributes of its builder.
-
-    Functions and classes in its arguments are pickled by name, so their code is digested as well.
-    """
-    inner = generate
-    while isinstance(inner, partial):
-        inner = inner.func
-    try:
-        pickled = pickle_with_names(generate)
-        stamps = [stamp for text in pickled.texts for stamp in _stamps(text, _OBJECT_URL)]
-    except Exception:  # noqa: BLE001 (it cannot be sent to a worker either, or names what cannot be found)
-        return None
-    sources = code.digests(inner if inspect.isroutine(inner) else type(inner), pickled.codes)
-    if sources is None:
-        return None
-    return hashlib.sha256(pickled.content + json.dumps([key, sources, stamps], sort_keys=True).encode()).hexdigest()

@@ -51,7 +51,9 @@ _COLUMNS: Final = {
     help="Shards of each split.  [default: by size and count, as TFDS does]",
 )
 @click.option("--rebuild", is_flag=True, help="Build even if the version is published, and compare the content.")
-@click.option("--finished", is_flag=True, help="Publish the finished shards that an earlier run could not publish.")
+@click.option(
+    "--finished", is_flag=True, help="Publish what an earlier run finished: its shards, or on a cluster its runs."
+)
 @description_options
 @promote_option
 @click.option(

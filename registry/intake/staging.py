@@ -18,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.building import DEFAULT_BUDGET_BYTES, ExternalSorter, KeyedFrames, SortKeys, write_split
-from registry.building.finished import find_finished, forget_finished, keep_or_give_up, key_of_values, record_finished
+from registry.building.finished import find_finished, forget_finished, keep_or_give_up, record_finished
 from registry.building.publication_folds import Folded, publication_kinds
+from registry.building.value_keys import key_of_values
 from registry.engines import Engine, Piece, choose_engine, has_engine_of_block, watch_tasks
 from registry.errors import DuplicateKeyError, SourceError, UsageError, spell, suggest
 from registry.features import FeaturesDict

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from registry.building.finished import is_left
 from registry.catalog import CatalogBackend, catalog_identity
 from registry.errors import StorageError
 from registry.publishing.garbage import GarbageCollector, GarbageOutcome, Leftover, judge_finished
@@ -21,7 +20,7 @@ from registry.storage import Store
 from registry.storage.faults import storage_errors
 from registry.storage.local import LocalStore
 from registry.storage.names import OWNER_FILE
-from registry.storage.staged import read_claim
+from registry.storage.staged import is_left, read_claim
 from registry.storage.temporary import abandoned_temporary, finished_temporary
 
 

@@ -134,3 +134,11 @@ def read_claim(store: Store, name: str) -> tuple[Owner | None, str | None]:
     if not all(isinstance(text, str) for text in texts) or type(owner.pid) is not int or owner.pid <= 0:
         return None, None
     return owner, claim
+
+
+def is_left(folder: Store) -> bool:
+    """Return whether no process uses the folder: it has ended, or has given the folder up."""
+    if not folder.exists(OWNER_FILE):
+        return True
+    owner, claim = read_claim(folder, OWNER_FILE)
+    return claim is not None if owner is None else owner.is_dead()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
+import re
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 from end_to_end.test_build_pieces import INPUTS, make
-from support import FOLDER, warm_python
+from support import warm_python
 from support.piece_builders import Input, Pieced, PiecedByNumber, PiecedInOrder, built
 
 import registry
 from registry.building import build_dataset, piece_runs, run_merging
 from registry.engines import Engine, WorkerProcesses, choice, use_engine
-from registry.errors import BuildError, DuplicateKeyError
+from registry.errors import BuildError, DuplicateKeyError, RegistryWarning, UsageError
 from registry.storage import open_store
 
 
@@ -145,7 +145,7 @@ def test_finished_runs_are_used_although_groups_would_be_larger_now(
     taken(calls)
     monkeypatch.setattr(piece_runs._GroupSize, "count", 4)
     repair()
-    built(builder, tmp_path / "data", processes=2)
+    built(builder, tmp_path / "data", processes=2, finished=True)
     assert taken(calls) == ["fail", "fail too"]
 
 
@@ -168,7 +168,7 @@ def test_a_build_in_a_bucket_is_published_and_read(
 
 
 @pytest.mark.usefixtures("engine")
-def test_the_next_build_goes_on_from_finished_runs(tmp_path: Path, calls: Path) -> None:
+def test_a_build_continues_from_finished_runs_if_the_caller_says_so(tmp_path: Path, calls: Path) -> None:
     inputs: list[Input] = [(f"part {index}", 20) for index in range(12)]
     inputs[7] = ("fail", 20)
     builder = make(Pieced, inputs)
@@ -178,7 +178,7 @@ def test_the_next_build_goes_on_from_finished_runs(tmp_path: Path, calls: Path) 
     assert any(name.endswith(".facts") for name in files(tmp_path / "data"))
 
     repair()
-    with build_dataset(builder, open_store(tmp_path / "data"), processes=2) as build:
+    with build_dataset(builder, open_store(tmp_path / "data"), processes=2, finished=True) as build:
         shards = build.shards
     again = taken(calls)
     assert "fail" in again
@@ -188,21 +188,50 @@ def test_the_next_build_goes_on_from_finished_runs(tmp_path: Path, calls: Path) 
 
 
 @pytest.mark.usefixtures("engine")
+def test_a_build_uses_no_runs_of_an_earlier_one_by_default(tmp_path: Path, calls: Path) -> None:
+    inputs: list[Input] = [("a", 5), ("fail", 2), ("c", 5)]
+    builder = make(Pieced, inputs)
+    with pytest.raises(BuildError):
+        build_dataset(builder, open_store(tmp_path / "data"), processes=2)
+    taken(calls)
+    (folder,) = (tmp_path / "data").rglob("*.runs")
+    repair()
+    message = (
+        f"the records are made again, although an earlier run left finished runs of pieced:1.0.0 in {folder}. "
+        "If code and inputs are the same, finished=True continues from these"
+    )
+    with pytest.warns(RegistryWarning, match=f"^{re.escape(message)}$"):
+        built(builder, tmp_path / "data", processes=2)
+    assert set(taken(calls)) == {"a", "fail", "c"}
+    assert files(tmp_path / "data") == []
+
+
+@pytest.mark.usefixtures("engine")
 def test_runs_of_other_inputs_are_not_used(tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(piece_runs, "_GROUP_SECONDS", 1e-9)  # one input for each run
-    changing = tmp_path / "input.txt"
-    changing.write_text("one")
-    inputs: list[Input] = [(str(changing), 5), ("fail", 2), ("c", 5)]
-    for text, expected in (("one", {str(changing), "fail", "c"}), ("one", {"fail"}), ("two", {str(changing), "fail"})):
-        if changing.read_text() != text:
-            changing.write_text(text)
-            os.utime(changing, ns=(1, 1))
+    inputs: list[Input] = [("a", 5), ("fail", 2), ("c", 5)]
+    for finished, changed, expected in (
+        (False, inputs, {"a", "fail", "c"}),
+        (True, inputs, {"fail"}),
+        (True, [("a", 6), *inputs[1:]], {"a", "fail"}),
+        (True, [("new", 3), *inputs], {"new", "a", "fail", "c"}),
+    ):
         with pytest.raises(BuildError):
-            build_dataset(make(Pieced, inputs), open_store(tmp_path / "data"), processes=2)
+            build_dataset(make(Pieced, changed), open_store(tmp_path / "data"), processes=2, finished=finished)
         assert set(taken(calls)) == expected
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_local_build_cannot_continue_from_runs(tmp_path: Path, calls: Path) -> None:
+    builder = make(Pieced, [("a", 5), ("fail", 2)])
     with pytest.raises(BuildError):
-        build_dataset(make(Pieced, [("new", 3), *inputs]), open_store(tmp_path / "data"), processes=2)
-    assert set(taken(calls)) == {"new", str(changing), "fail", "c"}
+        build_dataset(builder, open_store(tmp_path / "data"), processes=2)
+    before = files(tmp_path / "data")
+    taken(calls)
+    with use_engine("local"), pytest.raises(UsageError, match="no earlier run left intact shards of"):
+        build_dataset(builder, open_store(tmp_path / "data"), finished=True)
+    assert taken(calls) == []
+    assert files(tmp_path / "data") == before
 
 
 @pytest.mark.usefixtures("engine")
@@ -217,7 +246,7 @@ def test_damaged_facts_are_ignored(tmp_path: Path, calls: Path) -> None:
     repair()
     expected, _ = built(builder, tmp_path / "other", processes=1)
     taken(calls)
-    with build_dataset(builder, open_store(tmp_path / "data"), processes=2) as build:
+    with build_dataset(builder, open_store(tmp_path / "data"), processes=2, finished=True) as build:
         assert dict(build.shards) == expected
     assert "a" in taken(calls)
 
@@ -258,7 +287,7 @@ def test_a_killed_build_is_continued_and_its_runs_are_garbage_later(tmp_path: Pa
         old = catalog.collect_garbage(older_than=timedelta(0), dry_run=True)
         assert any(one.place.endswith(".runs") for one in old.of("found"))
         inputs = [(f"part {index}", 200) for index in range(40)]
-        catalog.build(make(Pieced, inputs), processes=2)
+        catalog.build(make(Pieced, inputs), processes=2, finished=True)
         assert len(taken(calls)) < len(inputs)
         assert catalog.dataset("pieced").splits["train"].num_examples == 8000
     with use_engine("local"):
@@ -277,7 +306,7 @@ def test_files_with_names_that_no_build_writes_are_ignored(name: str, tmp_path: 
     facts = next((tmp_path / "data").rglob("*.facts"))
     facts.with_name(f"{name}.{'0' * 16}.facts").touch()
     inputs[0] = ("sound", 5)
-    shards, _ = built(make(Pieced, inputs), tmp_path / "data", processes=2)
+    shards, _ = built(make(Pieced, inputs), tmp_path / "data", processes=2, finished=True)
     with use_engine("local"):
         assert built(make(Pieced, inputs), tmp_path / "local", processes=1)[0] == shards
 
@@ -315,35 +344,6 @@ def test_two_builds_at_once_in_one_folder_give_the_same_version(tmp_path: Path) 
     with first, second:
         assert first.shards == second.shards
     assert files(tmp_path / "data") == []
-
-
-def test_a_changed_module_starts_anew(tmp_path: Path) -> None:
-    """The code of the builder, and of modules beside it, is part of the name of the folder; other processes agree."""
-    code = (FOLDER / "piece_builders.py").read_text() + "\nimport changing_helpers\n"
-    names = []
-    for text, helpers, loaded in (
-        (code, "value = 1", "json"),
-        (code, "value = 1", "csv, not_of_the_builder"),
-        (code + "\n# changed\n", "value = 1", "json"),
-        (code, "value = 2", "json"),
-    ):
-        (tmp_path / "changing_builders.py").write_text(text)
-        (tmp_path / "changing_helpers.py").write_text(helpers)
-        (tmp_path / "not_of_the_builder.py").touch()
-        program = (
-            f"import sys; sys.path[:0] = [sys.argv[1]]; import changing_builders as module, {loaded}\n"
-            "from registry.building.run_folder import RunFolder; from registry.storage import open_store\n"
-            "builder = module.Pieced()\n"
-            "folder = RunFolder(open_store(sys.argv[1]), 'pieced/1.0.0', builder, builder.features())\n"
-            "print(folder.key, folder.of_split('train', builder.generate).key)"
-        )
-        found = subprocess.run(
-            [sys.executable, "-c", program, str(tmp_path)], check=True, capture_output=True, text=True
-        )
-        names.append(found.stdout.split())
-    assert "None" not in names[0]
-    assert names[0] == names[1]
-    assert all(len(set(keys)) == 3 for keys in zip(*names, strict=True))
 
 
 @pytest.mark.usefixtures("engine")

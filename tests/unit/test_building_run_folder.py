@@ -1,12 +1,9 @@
-"""What the runs of an interrupted build depend on: inputs, the files that they name, and the code with its values."""
+"""What the runs of an interrupted build depend on: inputs and values; and from which folder a later build continues."""
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
+import platform
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,20 +13,9 @@ import pytest
 from registry.building.builder import DatasetBuilder
 from registry.building.run_folder import RunFolder, SplitRuns
 from registry.features import FeaturesDict
-from registry.storage import open_store
+from registry.storage import Store, open_store
 
-
-@dataclass(frozen=True)
-class Part:
-    path: Path
-    number: int = 0
-
-
-class Holder:
-    """An input of an author's own class."""
-
-    def __init__(self, path: Path) -> None:
-        self.inner = [{"path": str(path)}]
+KEY = "0" * 64
 
 
 def read(one: Any, language: str = "en") -> Iterator[Any]:
@@ -54,43 +40,7 @@ class Builder(DatasetBuilder):
 
 
 def runs(folder: Path, generate: Callable[..., Any] = read) -> SplitRuns:
-    builder = Builder()
-    return RunFolder(open_store(folder), "builder/1.0.0", builder, builder.features()).of_split("train", generate)
-
-
-@pytest.mark.parametrize(
-    "named",
-    [
-        str,
-        lambda path: path,
-        lambda path: [str(path), 3],
-        lambda path: {"file": path},
-        lambda path: {path: 1},
-        lambda path: frozenset({path}),
-        Part,
-        lambda path: path.parent,
-        lambda path: (1, {"deep": [Part(path.parent)]}),
-    ],
-)
-def test_a_file_that_an_input_names_is_part_of_its_digest(named: Callable[[Path], Any], tmp_path: Path) -> None:
-    path = tmp_path / "inputs" / "folder" / "part.csv"
-    path.parent.mkdir(parents=True)
-    path.write_text("one")
-    found = runs(tmp_path / "data")
-    before = found.digest([named(path)])
-    assert found.digest([named(path)]) == before
-    facts = path.stat()
-    path.write_text("two")
-    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns + 10**9))
-    assert found.digest([named(path)]) != before
-
-
-def test_a_new_file_in_a_folder_is_part_of_its_digest(tmp_path: Path) -> None:
-    (tmp_path / "inputs" / "deep").mkdir(parents=True)
-    found = runs(tmp_path / "data")
-    before = found.digest([tmp_path / "inputs"])
-    (tmp_path / "inputs" / "deep" / "new").touch()
-    assert found.digest([tmp_path / "inputs"]) != before
+    return RunFolder(open_store(folder), "builder/1.0.0", KEY).of_split("train", generate)
 
 
 def test_inputs_that_are_other_values_or_in_another_order_have_another_digest(tmp_path: Path) -> None:
@@ -115,31 +65,6 @@ def test_values_of_the_function_are_part_of_its_key(tmp_path: Path) -> None:
     assert keys[3] == runs(tmp_path, Builder("de").read).key
 
 
-def test_the_code_of_a_function_in_another_module_is_part_of_its_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    code = tmp_path / "other_reader.py"
-    keys = []
-    for text in ("def read(one): yield one, {}", "def read(one): yield one, {'a': 1}"):
-        code.write_text(text)
-        monkeypatch.delitem(sys.modules, "other_reader", raising=False)
-        importlib.invalidate_caches()
-        keys.append(runs(tmp_path, importlib.import_module("other_reader").read).key)
-    assert None not in keys
-    assert keys[0] != keys[1]
-
-
-def test_an_object_that_was_replaced_has_another_digest(bucket: str, tmp_path: Path) -> None:
-    store = open_store(f"{bucket}/inputs")
-    store.write_bytes("part.csv", b"one")
-    found, url = runs(tmp_path), f"{bucket}/inputs/part.csv"
-    before = found.digest([url])
-    assert found.digest([url]) == before
-    store.write_bytes("part.csv", b"two", overwrite=True)
-    assert found.digest([url]) != before
-
-
 def test_files_of_other_inputs_and_tasks_have_other_names(tmp_path: Path) -> None:
     found = runs(tmp_path)
     first, second = (found.facts(0, 7, found.digest(list(range(start, start + 7)))) for start in (0, 1))
@@ -148,18 +73,57 @@ def test_files_of_other_inputs_and_tasks_have_other_names(tmp_path: Path) -> Non
     assert names[0][:-8] == names[2][:-8] != names[1][:-8]
 
 
-def test_paths_in_objects_and_in_the_builder_are_part_of_a_digest(tmp_path: Path) -> None:
-    path = tmp_path / "labels.txt"
-    path.write_text("one")
+def left(store: Store, *, key: str = KEY, final: str = "builder/1.0.0", num_files: int = 1) -> str:
+    """The place of a folder that a build has left."""
+    folder = RunFolder(store, final, key)
+    folder.open()
+    for number in range(num_files):
+        folder.store.write_bytes(f"train/{number}", b"run")
+    folder.release()
+    return folder.store.locate("")
 
-    def digests() -> tuple[str, str | None, str | None]:
-        found = runs(tmp_path / "data")
-        methods = (Builder(str(path)).read, partial(read, language=f"file://{path}"))
-        return found.digest([Holder(path)]), *(runs(tmp_path / "data", method).key for method in methods)  # type: ignore[return-value]
 
-    before = digests()
-    assert digests() == before
-    facts = path.stat()
-    path.write_text("two")
-    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns + 10**9))
-    assert all(new != old for new, old in zip(digests(), before, strict=True))
+def test_a_build_continues_from_the_largest_folder_with_its_key(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    folder = RunFolder(store, "builder/1.0.0", KEY)
+    assert not folder.take_over()
+    left(store)
+    largest = left(store, num_files=3)
+    left(store, num_files=2)
+    left(store, key="1" * 64, num_files=4)
+    left(store, final="builder/1.0.1", num_files=4)
+    assert folder.take_over()
+    assert folder.store.locate("") == largest
+
+
+def test_a_folder_that_a_process_uses_is_not_taken_over_or_removed(tmp_path: Path) -> None:
+    first, second, third = (RunFolder(open_store(tmp_path), "builder/1.0.0", KEY) for _ in range(3))
+    first.open()
+    assert not second.take_over()
+    third.open()
+    third.remove(with_left=True)
+    assert list(first.store.list())
+
+
+def test_a_folder_of_another_machine_is_taken_over_and_not_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = (RunFolder(open_store(tmp_path), "builder/1.0.0", KEY) for _ in range(3))
+    with monkeypatch.context() as patch:
+        patch.setattr(platform, "node", lambda: "another-node")
+        first.open()
+    third.open()
+    third.remove(with_left=True)
+    assert second.take_over()
+    assert second.store.locate("") == first.store.locate("")
+
+
+def test_folders_that_earlier_builds_left_are_removed_with_the_own_folder(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    left(store)
+    left(store, key="1" * 64)
+    other = left(store, final="builder/1.0.1")
+    folder = RunFolder(store, "builder/1.0.0", KEY)
+    folder.open()
+    folder.remove(with_left=True)
+    assert [store.locate(f"builder/{name}") for name in store.folders("builder")] == [other.rstrip("/")]
