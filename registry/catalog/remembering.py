@@ -12,10 +12,10 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import blake2b
@@ -23,24 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from registry.catalog.paging import load_shards
+from registry.catalog.service.messages import Reading, codec, load_value
 from registry.catalog.values import DataDirectory
 from registry.catalog.wrapper import CatalogWrapper, pass_call
-from registry.errors import CatalogError, CatalogUnavailableError, CatalogUnavailableWarning, warn
-from registry.model import (
-    AbstractShardLengths,
-    DatasetMetadata,
-    DatasetVersion,
-    LocationStep,
-    Reference,
-    Shard,
-    ShardedFileTemplate,
-    ShardLengths,
-    SlicingRule,
-    Split,
-    Version,
-    VersionState,
-    describe_moment,
-)
+from registry.errors import CatalogError, CatalogUnavailableError, CatalogUnavailableWarning, UsageError, warn
+from registry.model import DatasetVersion, Reference, Shard, ShardLengths, describe_moment
 from registry.storage.memory import Memory
 
 if TYPE_CHECKING:
@@ -96,7 +83,7 @@ class RememberingCatalog(CatalogWrapper):
         if self.known is None or reference.exact is None or version.reference in self._recalled:
             return
         if most is None or sum(split.num_shards for split in version.splits) <= most:
-            with suppress(CatalogError):  # the look-up has succeeded
+            with suppress(CatalogError, UsageError):  # the look-up has succeeded
                 self.known.keep(reference, version, cast("CatalogBackend", self))
 
     def is_recalled(self, version: DatasetVersion) -> bool:
@@ -177,7 +164,7 @@ class RememberingCatalog(CatalogWrapper):
             case "shards.between":
                 facts, split, first, stop = args
                 with suppress(ValueError, LookupError, TypeError, AttributeError):  # another release wrote the note
-                    shards = known.shards(_fields_of(facts))
+                    shards = known.shards(facts)
                     return None if shards is None else shards[split][first:stop]
         return None
 
@@ -214,7 +201,7 @@ class KnownVersions:
 
     def holds_shards(self, version: DatasetVersion) -> bool:
         """Whether there is a note about the shards of a version."""
-        return self._memory.file("shards", _shards_name(_fields_of(version)).encode()).is_file()
+        return self._memory.file("shards", _shards_name(version).encode()).is_file()
 
     def find(self, reference: Reference, *, max_seconds: float | None = None) -> KnownVersion | None:
         """What is known about an exact reference; None if nothing is, or nothing since ``max_seconds`` ago."""
@@ -226,16 +213,17 @@ class KnownVersions:
                 doubted = self._memory.load(_DOUBT, b"", b"")
                 if since < max(time.time() - max_seconds, float(bytes(doubted)) if doubted is not None else 0):
                     return None
-            values = self._load("version", str(reference))
-            shards = self.shards(values)
+            facts: DatasetVersion = self._load_value(DatasetVersion, "version", str(reference))
+            shards = self.shards(facts)
             if shards is None:
                 return None
-            return KnownVersion(_version_of(values, shards), datetime.fromtimestamp(since, UTC))
+            lengths = {split: ShardLengths(shard.num_examples for shard in rows) for split, rows in shards.items()}
+            return KnownVersion(_with_lengths(facts, lengths.__getitem__), datetime.fromtimestamp(since, UTC))
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             return None
 
-    def shards(self, version: Mapping[str, Any]) -> Mapping[str, tuple[Shard, ...]] | None:
-        """The shards of each split of the version with these fields; None if they are not known."""
+    def shards(self, version: DatasetVersion) -> Mapping[str, tuple[Shard, ...]] | None:
+        """The shards of each split of a version; None if they are not known."""
         name = _shards_name(version)
         if name not in self._shards:
             rows = self._load("shards", name)
@@ -250,14 +238,14 @@ class KnownVersions:
     def data_dir(self) -> DataDirectory | None:
         """The data directory that the catalog recorded at the last look-up; None if that is not known."""
         try:
-            return DataDirectory(**self._load("directory", ""))
-        except (ValueError, TypeError):
+            known: DataDirectory | None = self._load_value(DataDirectory | None, "directory", "")
+        except ValueError:
             return None
+        return known
 
     def keep(self, reference: Reference, facts: DatasetVersion, backend: CatalogBackend) -> None:
         """Keep what the catalog answered to an exact reference, and the data directory that it records."""
-        values = _fields_of(facts)
-        name = _shards_name(values)
+        name = _shards_name(facts)
         # They never change, and may be many.
         if self._memory.load("shards", name.encode(), self.url.encode()) is None:
             rows = {
@@ -268,16 +256,21 @@ class KnownVersions:
                 for split in facts.splits
             }
             self._keep("shards", name, rows)
-        self._keep("version", str(reference), values)
-        self._keep("directory", "", backend.locations.data_dir())
+        version = _with_lengths(facts, lambda _: ShardLengths(()))  # which are kept with the shards
+        self._keep("version", str(reference), codec(DatasetVersion).dump(version))
+        self._keep("directory", "", codec(DataDirectory | None).dump(backend.locations.data_dir()))
 
     def _load(self, kind: str, name: str) -> Any:
         value = self._memory.load(kind, name.encode(), self.url.encode())
         return None if value is None else json.loads(bytes(value))
 
+    def _load_value(self, type_: Any, kind: str, name: str) -> Any:
+        """A value that ``_keep`` stored as its message. Raises UsageError if another release wrote it."""
+        return load_value(type_, self._load(kind, name), Reading(shards=cast("Any", None), is_strict=False), kind)
+
     def _keep(self, kind: str, name: str, value: Any) -> None:
         subject, catalog = name.encode(), self.url.encode()
-        content = json.dumps(value, sort_keys=True, default=_plain).encode()
+        content = json.dumps(value, sort_keys=True).encode()
         before = self._memory.load(kind, subject, catalog)
         if before is not None and bytes(before) == content:
             with suppress(OSError):
@@ -290,51 +283,11 @@ def _read(reference: str | Reference) -> Reference:
     return Reference.parse(reference) if isinstance(reference, str) else reference
 
 
-def _shards_name(values: Mapping[str, Any]) -> str:
-    return json.dumps([values[name] for name in ("name", "config", "version", "content_digest")], default=_plain)
+def _shards_name(version: DatasetVersion) -> str:
+    return json.dumps([version.name, version.config, str(version.version), version.content_digest])
 
 
-def _fields_of(value: Any) -> dict[str, Any]:
-    return {field.name: getattr(value, field.name) for field in fields(value)}
-
-
-def _plain(value: Any) -> Any:
-    """Values that JSON lacks. The lengths of shards are left out, because they are kept with the shards."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, Version):
-        return str(value)
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return None if isinstance(value, AbstractShardLengths) else _fields_of(value)
-
-
-def _version_of(values: dict[str, Any], shards: Mapping[str, Sequence[Shard]]) -> DatasetVersion:
-    """The version with these JSON values. Raises KeyError, TypeError or ValueError if another release wrote them."""
-    metadata, published_at = values["metadata"], values["published_at"]
-    for name in ("supervised_keys", "config_tags", "described"):
-        metadata[name] = None if metadata[name] is None else tuple(metadata[name])
-    numbers = ("version", "superseded_by", "canonical")
-    return DatasetVersion(
-        **{
-            **values,
-            **{name: None if values[name] is None else Version.parse(values[name]) for name in numbers},
-            "splits": tuple(
-                Split(
-                    **split
-                    | {
-                        "shard_lengths": ShardLengths(shard.num_examples for shard in shards[split["name"]]),
-                        "files": ShardedFileTemplate(**split["files"]),
-                    }
-                )
-                for split in values["splits"]
-            ),
-            "state": VersionState(values["state"]),
-            "slicing": SlicingRule(values["slicing"]),
-            "location_steps": tuple(LocationStep(*step) for step in values["location_steps"]),
-            "names": tuple(values.get("names", ())),
-            "labels": {name: tuple(names) for name, names in values["labels"].items()},
-            "metadata": DatasetMetadata(**metadata),
-            "published_at": None if published_at is None else datetime.fromisoformat(published_at),
-        }
-    )
+def _with_lengths(version: DatasetVersion, lengths: Callable[[str], ShardLengths]) -> DatasetVersion:
+    """The version with other lengths of shards, by the name of the split."""
+    splits = tuple(replace(split, shard_lengths=lengths(split.name)) for split in version.splits)
+    return replace(version, splits=splits)
