@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import numpy as np
 
+from registry.builders.earth_engine.exporting.record_file import advancing
 from registry.builders.earth_engine.table import GEO, INDEX, LATITUDE, LONGITUDE, Row, Table, read_geometry
 from registry.errors import FeatureError, PreparedFormatError, RegistryWarning, UsageError
 from registry.shards import import_pyarrow
@@ -97,11 +98,17 @@ def write_rows(
     """
     store, name = open_parent(path)
     suffix = Path(name).suffix.lower()
-    write = _write_csv if suffix in _CSV else _write_lines if suffix in _LINES else _write_collection
     if suffix not in SUFFIXES:
         raise _no_format(name)
     with store.create(name, overwrite=overwrite) as raw, _text_file(raw) as file:
-        return write(_counting(table, advance), table, file, as_features=suffix.startswith(".geo"))
+        rows = advancing(table, advance)
+        if suffix in _CSV:
+            _write_csv(rows, table, file)
+        elif suffix in _LINES:
+            file.writelines(f"{text}\n" for text in _to_texts(rows, as_features=suffix.startswith(".geo")))
+        else:
+            _write_collection(rows, file, as_features=suffix.startswith(".geo"))
+    return len(table)
 
 
 def _no_format(name: str) -> UsageError:
@@ -120,13 +127,6 @@ def _text_file(file: BinaryIO) -> Iterator[io.TextIOWrapper]:
         text.flush()
     finally:
         text.detach()
-
-
-def _counting(table: Table, advance: Callable[[int], None] | None) -> Iterator[dict[str, Any]]:
-    for row in table:
-        yield row
-        if advance is not None:
-            advance(1)
 
 
 # CSV
@@ -240,16 +240,11 @@ def _array_or_text(cell: str) -> Any:
     return cell
 
 
-def _write_csv(rows: Iterable[Row], table: Table, file: io.TextIOWrapper, *, as_features: bool) -> int:
-    del as_features
+def _write_csv(rows: Iterable[Row], table: Table, file: io.TextIOWrapper) -> None:
     writer = csv.writer(file)  # lines end as RFC 4180 has it: then a lone \r or \n in a text is quoted
     names = [column.name for column in table.columns]
     writer.writerow(names)
-    count = 0
-    for row in rows:
-        writer.writerow([_to_cell(row[name]) for name in names])
-        count += 1
-    return count
+    writer.writerows([_to_cell(row[name]) for name in names] for row in rows)
 
 
 def _to_cell(value: Any) -> str:
@@ -324,27 +319,18 @@ def _to_row(found: Any, number: int, path: str) -> Row:
     return row
 
 
-def _write_lines(rows: Iterable[Row], table: Table, file: io.TextIOWrapper, *, as_features: bool) -> int:
-    del table
-    count = 0
-    for count, row in enumerate(rows, start=1):
-        file.write(_dump(_to_feature(row, count - 1) if as_features else _plain(row)) + "\n")
-    return count
-
-
-def _write_collection(rows: Iterable[Row], table: Table, file: io.TextIOWrapper, *, as_features: bool) -> int:
-    del table
+def _write_collection(rows: Iterable[Row], file: io.TextIOWrapper, *, as_features: bool) -> None:
     file.write('{"type": "FeatureCollection", "features": [' if as_features else "[")
-    count = 0
-    for count, row in enumerate(rows, start=1):
-        file.write(",\n" if count > 1 else "\n")
-        file.write(_dump(_to_feature(row, count - 1) if as_features else _plain(row)))
+    for number, text in enumerate(_to_texts(rows, as_features=as_features)):
+        file.write(f",\n{text}" if number else f"\n{text}")
     file.write("\n]}\n" if as_features else "\n]\n")
-    return count
 
 
-def _plain(row: Row) -> dict[str, Any]:
-    return {name: _to_json(value) for name, value in row.items()}
+def _to_texts(rows: Iterable[Row], *, as_features: bool) -> Iterator[str]:
+    """The JSON of each row."""
+    for number, row in enumerate(rows):
+        value = _to_feature(row, number) if as_features else {name: _to_json(value) for name, value in row.items()}
+        yield json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def _to_feature(row: Row, number: int) -> dict[str, Any]:
@@ -357,10 +343,6 @@ def _to_feature(row: Row, number: int) -> dict[str, Any]:
     index = properties.pop(INDEX, None)
     feature = {"type": "Feature", "geometry": geometry, "properties": properties}
     return feature if index is None else feature | {"id": index}
-
-
-def _dump(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def _to_json(value: Any, *, finite: bool = True) -> Any:

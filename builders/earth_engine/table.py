@@ -24,7 +24,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from registry.builders.earth_engine.exporting.record_file import RecordFile, check_prefix
+from registry.builders.earth_engine.exporting.record_file import RecordFile, advancing, check_prefix
 from registry.builders.earth_engine.stored.record_forms import StoredColumn, look_at_columns
 from registry.errors import FeatureError, RegistryWarning, UsageError, suggest
 from registry.storage import Store, open_parent, open_store
@@ -210,11 +210,9 @@ def write_table(
         raise UsageError(f"invalid geometry {geometry!r:.60}", hint="Use None, 'lonlat' or 'geojson'.")
     encoder = _Encoder(columns=columns, geometry=geometry, include_index=include_index)
     with store.create(filename, overwrite=overwrite) as file, RecordFile(file, compressed=True) as records:
-        for number, row in enumerate(rows):
+        for number, row in enumerate(advancing(rows, advance)):
             _check_row(row, number)
             records.write(encode_example(encoder.encode(row, number)))
-            if advance is not None:
-                advance(1)
         encoder.check_end(records.num_records)
     return ExportedTable(
         filename=filename,

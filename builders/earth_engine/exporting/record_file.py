@@ -12,15 +12,18 @@ import os
 import struct
 import zlib
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
-from typing import BinaryIO, Final, Self
+from typing import BinaryIO, Final, Self, TypeVar
 
 from registry.engines import num_cpus, shared_threads, submit
 from registry.errors import UsageError
 from registry.storage import is_unfinished
 from registry.tfrecord import frame_record
+
+T = TypeVar("T")
 
 FRAME_BYTES: Final = 16
 """Bytes that a frame adds to a record: its length and two checksums."""
@@ -74,6 +77,14 @@ class RecordFile:
     ) -> None:
         if kind is None and isinstance(self._target, GzipStream):
             self._target.finish()
+
+
+def advancing(items: Iterable[T], advance: Callable[[int], None] | None) -> Iterator[T]:
+    """The items. ``advance`` is called with 1 after each, unless it is None."""
+    for item in items:
+        yield item
+        if advance is not None:
+            advance(1)
 
 
 def check_prefix(prefix: str) -> str:

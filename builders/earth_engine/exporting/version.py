@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from registry import ReadConfig
-from registry.builders.earth_engine.exporting.files import ExportFiles
-from registry.builders.earth_engine.exporting.record_file import RecordFile, check_prefix
+from registry.builders.earth_engine.exporting.files import ExportFiles, WrittenFiles
+from registry.builders.earth_engine.exporting.record_file import RecordFile, advancing, check_prefix
 from registry.builders.earth_engine.mixer import Mixer
 from registry.builders.earth_engine.stored.kept_split import KeptSplit
 from registry.errors import SplitNotFoundError, UsageError
@@ -75,12 +75,36 @@ def export_version(
         StorageError: a file cannot be read or written.
     """
     store = folder if isinstance(folder, Store) else open_store(folder)
-    chosen = list(dataset.splits) if splits is None else list(splits)
-    result = {split: _kept(dataset, split) for split in chosen}
-    return tuple(
-        _write(dataset, split, mixer, store, compressed, max_file_size, overwrite=overwrite, advance=advance)
-        for split, mixer in result.items()
-    )
+    chosen = {split: _kept(dataset, split) for split in (dataset.splits if splits is None else splits)}
+    exported = []
+    for split, kept_split in chosen.items():
+        prefix = check_prefix(split)
+        # Read one file after another: assembly depends on the order of the export, and interleaving would change it.
+        reader = dataset.read(split, ReadConfig(interleave_cycle_length=1))
+        records = advancing(map(bytes, reader.records()), advance)
+        if kept_split.is_table:
+            written = _write_table(records, store, f"{prefix}.tfrecord.gz", overwrite=overwrite)
+        else:
+            mixer = None
+            if kept_split.mixer is not None:
+                mixer = Mixer.from_json(json.dumps(kept_split.mixer), f"the mixer of {split}").to_json().encode()
+            with ExportFiles(
+                store, prefix, compressed=compressed, max_file_size=max_file_size, overwrite=overwrite
+            ) as files:
+                for record in records:
+                    files.write(record)
+                written = files.commit(mixer)
+        exported.append(
+            ExportedSplit(
+                split=split,
+                prefix=prefix,
+                filenames=written.filenames,
+                mixer_filename=written.mixer,
+                num_records=sum(written.records),
+                num_bytes=written.num_bytes,
+            )
+        )
+    return tuple(exported)
 
 
 def _kept(dataset: Dataset, split: str) -> KeptSplit:
@@ -96,47 +120,9 @@ def _kept(dataset: Dataset, split: str) -> KeptSplit:
     return result
 
 
-def _write(
-    dataset: Dataset,
-    split: str,
-    kept_split: KeptSplit,
-    store: Store,
-    compressed: bool,
-    max_file_size: int,
-    *,
-    overwrite: bool,
-    advance: Callable[[int], None] | None,
-) -> ExportedSplit:
-    prefix = check_prefix(split)
-    # Read one file after another: assembly depends on the order of the export, and interleaving would change it.
-    reader = dataset.read(split, ReadConfig(interleave_cycle_length=1))
-    mixer = None if kept_split.mixer is None else Mixer.from_json(json.dumps(kept_split.mixer), f"the mixer of {split}")
-    if kept_split.is_table:
-        filename = f"{prefix}.tfrecord.gz"
-        with store.create(filename, overwrite=overwrite) as file, RecordFile(file, compressed=True) as records:
-            for record in reader.records():
-                records.write(bytes(record))
-                if advance is not None:
-                    advance(1)
-        return ExportedSplit(
-            split=split,
-            prefix=prefix,
-            filenames=(filename,),
-            mixer_filename=None,
-            num_records=records.num_records,
-            num_bytes=store.size(filename),
-        )
-    with ExportFiles(store, prefix, compressed=compressed, max_file_size=max_file_size, overwrite=overwrite) as files:
-        for record in reader.records():
-            files.write(bytes(record))
-            if advance is not None:
-                advance(1)
-        written = files.commit(None if mixer is None else mixer.to_json().encode())
-    return ExportedSplit(
-        split=split,
-        prefix=prefix,
-        filenames=written.filenames,
-        mixer_filename=written.mixer,
-        num_records=sum(written.records),
-        num_bytes=written.num_bytes,
-    )
+def _write_table(records: Iterable[bytes], store: Store, filename: str, *, overwrite: bool) -> WrittenFiles:
+    with store.create(filename, overwrite=overwrite) as file, RecordFile(file, compressed=True) as written:
+        for record in records:
+            written.write(record)
+    num_bytes = store.size(filename)
+    return WrittenFiles(filenames=(filename,), records=(written.num_records,), mixer=None, num_bytes=num_bytes)
