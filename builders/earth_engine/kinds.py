@@ -32,10 +32,10 @@ STORED: Final[dict[Kind, np.dtype[Any]]] = {
 }
 
 
-def kind_of(dtype: npt.DTypeLike, encoding: Encoding = "native") -> Kind:
-    """Return the kind that stores a band of ``dtype``.
+def kind_of(dtype: npt.DTypeLike, name: str, encoding: Encoding = "native") -> Kind:
+    """Return the kind that stores the band ``name`` of ``dtype``.
 
-    >>> kind_of("uint8"), kind_of("int16"), kind_of("float64"), kind_of("uint8", "float")
+    >>> kind_of("uint8", "b1"), kind_of("int16", "b1"), kind_of("float64", "b1"), kind_of("uint8", "b1", "float")
     ('bytes', 'int64', 'float', 'float')
 
     Raises:
@@ -44,9 +44,9 @@ def kind_of(dtype: npt.DTypeLike, encoding: Encoding = "native") -> Kind:
     dtype = np.dtype(dtype)
     if dtype.kind not in "buif":
         raise FeatureError(
-            f"a band of {dtype} cannot be exported; bands hold booleans, integers or floats",
+            f"band {name!r}: expected booleans, integers or floats, found {dtype}",
             hint="Convert it first: array.astype('float32').",
-            details={"dtype": str(dtype)},
+            details={"feature": name, "dtype": str(dtype)},
         )
     if encoding == "float" or dtype.kind == "f":
         return "float"
@@ -62,11 +62,11 @@ def furthest(kinds: Iterable[Kind]) -> Kind:
     return max(kinds, key=PROMOTED.index)
 
 
-def fit_default(value: float, dtype: npt.DTypeLike) -> int | float:
-    """Return ``defaultValue`` for a band of ``dtype``: truncated and clamped to the range of an integer dtype.
+def fit_default(value: float, dtype: npt.DTypeLike, name: str) -> int | float:
+    """Return ``defaultValue`` for the band ``name`` of ``dtype``: truncated and clamped to the range of integers.
 
-    >>> fit_default(-7.9, "uint8"), fit_default(300, "uint8"), fit_default(-3.9, "int16"), fit_default(0.25, "float64")
-    (0, 255, -3, 0.25)
+    >>> fit_default(-7.9, "uint8", "b1"), fit_default(300, "uint8", "b1"), fit_default(0.25, "float64", "b1")
+    (0, 255, 0.25)
 
     Raises:
         UsageError: NaN for a band of integers.
@@ -77,9 +77,9 @@ def fit_default(value: float, dtype: npt.DTypeLike) -> int | float:
     low, high = (0, 1) if dtype.kind == "b" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
     if math.isnan(value):
         raise UsageError(
-            f"the default value NaN cannot be stored in a band of {dtype}",
+            f"the default value NaN cannot be stored in the band {name!r} of {dtype}",
             hint="Choose a number (default_value=0; --default-value 0), or convert the band: array.astype('float32').",
-            details={"dtype": str(dtype)},
+            details={"band": name, "dtype": str(dtype)},
         )
     if math.isinf(value):
         return high if value > 0 else low

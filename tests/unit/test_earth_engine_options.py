@@ -136,14 +136,14 @@ def test_a_list_of_depths_is_refused_with_the_mapping_to_write() -> None:
     ],
 )
 def test_the_kind_is_that_of_the_type(dtype: str, native: str) -> None:
-    assert kind_of(dtype) == native
-    assert kind_of(dtype, "float") == "float"
+    assert kind_of(dtype, "b1") == native
+    assert kind_of(dtype, "b1", "float") == "float"
 
 
 def test_a_dtype_that_cannot_be_a_band_is_refused() -> None:
     with pytest.raises(FeatureError) as caught:
-        kind_of(np.complex64)
-    assert caught.value.message == "a band of complex64 cannot be exported; bands hold booleans, integers or floats"
+        kind_of(np.complex64, "b1")
+    assert caught.value.message == "band 'b1': expected booleans, integers or floats, found complex64"
 
 
 def test_the_furthest_kind_can_store_all_kinds() -> None:
@@ -165,15 +165,15 @@ def test_the_furthest_kind_can_store_all_kinds() -> None:
     ],
 )
 def test_a_default_is_cut_to_the_type(value: float, dtype: str, fitted: int) -> None:
-    found = fit_default(value, dtype)
+    found = fit_default(value, dtype, "b1")
     assert (found, type(found)) == (fitted, int)
 
 
 def test_nan_is_a_default_of_floats_only() -> None:
-    assert math.isnan(fit_default(math.nan, "float32"))
+    assert math.isnan(fit_default(math.nan, "float32", "b1"))
     with pytest.raises(UsageError) as caught:
-        fit_default(math.nan, "int16")
-    assert caught.value.message == "the default value NaN cannot be stored in a band of int16"
+        fit_default(math.nan, "int16", "b1")
+    assert caught.value.message == "the default value NaN cannot be stored in the band 'b1' of int16"
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

@@ -236,7 +236,7 @@ class _Encoder:
             check_same_form(patch.place, name, values, shape=first.shape, dtype=first.dtype)
             stored = self._tiles[name].crop(values) if self._crop else values
             stored = fit_exactly(stored, first.dtype, name, str(patch.place))
-            features[name] = to_flat(stored, kind_of(first.dtype, self._encoding), name)
+            features[name] = to_flat(stored, kind_of(first.dtype, name, self._encoding), name)
         return features
 
 

@@ -24,7 +24,6 @@ from registry.builders.earth_engine.exporting.raster import (
     Mask,
     Raster,
     check_band_name,
-    check_dtype,
     crs_text,
     stack_arrays,
 )
@@ -171,19 +170,17 @@ def plan_raster(raster: Raster, options: ExportOptions) -> ExportPlan:
                 details={"band": name},
             )
     _check_depths(raster, options)
-    bands = []
-    for band in raster.bands:
-        check_dtype(band.dtype, band.name)
-        bands.append(
-            ExportedBand(
-                name=band.name,
-                dtype=band.dtype,
-                kind=kind_of(band.dtype, options.encoding),
-                depth=options.tensor_depths.get(band.name) if band.is_array else 1,
-                is_array=band.is_array,
-                default=_default_of(band.name, band.dtype, options.default_value),
-            )
+    bands = [
+        ExportedBand(
+            name=band.name,
+            dtype=band.dtype,
+            kind=kind_of(band.dtype, band.name, options.encoding),
+            depth=options.tensor_depths.get(band.name) if band.is_array else 1,
+            is_array=band.is_array,
+            default=fit_default(options.default_value, band.dtype, band.name),
         )
+        for band in raster.bands
+    ]
     if options.mask_band is not None:
         if options.mask_band in names:
             raise UsageError(
@@ -192,7 +189,8 @@ def plan_raster(raster: Raster, options: ExportOptions) -> ExportPlan:
                 details={"option": "mask_band"},
             )
         dtype = np.dtype(np.uint8)
-        bands.append(ExportedBand(name=options.mask_band, dtype=dtype, kind=kind_of(dtype, options.encoding)))
+        kind = kind_of(dtype, options.mask_band, options.encoding)
+        bands.append(ExportedBand(name=options.mask_band, dtype=dtype, kind=kind))
     plan = ExportPlan(
         options=options,
         size=raster.size,
@@ -243,17 +241,6 @@ def _check_depths(raster: Raster, options: ExportOptions) -> None:
         RegistryWarning,
         stacklevel=4,
     )
-
-
-def _default_of(name: str, dtype: np.dtype[Any], value: float) -> int | float:
-    try:
-        return fit_default(value, dtype)
-    except UsageError as error:
-        raise UsageError(
-            f"the default value NaN cannot be stored in the band {name!r} of {dtype}",
-            hint="Choose a number (default_value=0; --default-value 0), or convert the band: array.astype('float32').",
-            details={"band": name, "dtype": str(dtype)},
-        ) from error
 
 
 def _field(size: int) -> int:

@@ -297,20 +297,8 @@ def as_pixels(given: Any, name: str) -> Pixels:
             else "Reshape it to (height, width).",
             details={"feature": name, "shape": list(array.shape)},
         )
-    check_dtype(array.dtype, name)
+    kind_of(array.dtype, name)
     return Pixels(array, mask, array.dtype.newbyteorder("="), array.ndim == 3)
-
-
-def check_dtype(dtype: np.dtype[Any], name: str) -> None:
-    """Raise FeatureError that names the band if ``dtype`` cannot be exported."""
-    try:
-        kind_of(dtype)
-    except FeatureError as error:
-        raise FeatureError(
-            f"band {name!r}: expected booleans, integers or floats, found {dtype}",
-            hint=error.hint,
-            details={"feature": name, "dtype": str(dtype)},
-        ) from error
 
 
 def stack_arrays(
@@ -385,7 +373,7 @@ def _as_arrays(pixels: npt.NDArray[Any], mask: npt.NDArray[np.bool_] | None, nam
         if array.size:
             dtypes.add(array.dtype)
     for dtype in dtypes:
-        check_dtype(dtype, name)
+        kind_of(dtype, name)
     common = np.result_type(*dtypes) if dtypes else np.dtype(np.float64)
     return Pixels(out, missing if missing.any() else None, common.newbyteorder("="), True)
 

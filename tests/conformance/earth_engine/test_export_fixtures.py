@@ -86,7 +86,7 @@ def test_the_margin_of_the_first_patch_is_at_the_derived_position(tmp_path: Path
 
 @pytest.mark.parametrize(("dtype", "default", "expected"), EXPECTED["F5_default_value"])
 def test_the_default_value_is_clamped_to_the_type_of_its_band(dtype: str, default: float, expected: float) -> None:
-    assert fit_default(default, dtype) == expected
+    assert fit_default(default, dtype, "b1") == expected
     band = np.ma.array(np.ones((1, 2), dtype), mask=[[True, False]])
     for encoding in ("float", "native"):
         (record,) = records({"b": band}, patchDimensions=[2, 1], defaultValue=default, encoding=encoding)
