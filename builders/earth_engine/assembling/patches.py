@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -104,9 +104,7 @@ class RecordPatches:
                     number += 1
 
     def _patches(self, first: _Record, others: Iterator[_Record]) -> Iterator[PatchValues]:
-        record: _Record | None = first
-        index = 0
-        while record is not None:
+        for index, record in enumerate(chain([first], others)):
             place = PatchOrigin(index, record.file, record.number)
             features = read_at(place, decode_features, record.payload)
             yield PatchValues(
@@ -116,13 +114,10 @@ class RecordPatches:
                     for name in names_of(features, self.bands, place)
                 },
             )
-            record, index = next(others, None), index + 1
 
     def _pixels(self, first: _Record, others: Iterator[_Record]) -> Iterator[PatchValues]:
         width, height = self.patch
-        record: _Record | None = first
-        index = 0
-        while record is not None:
+        for index, record in enumerate(chain([first], others)):
             group = [record, *islice(others, width * height - 1)]
             place = PatchOrigin(index, record.file, record.number)
             if len(group) != width * height:
@@ -133,7 +128,6 @@ class RecordPatches:
                     details={**place.details, "expected": width * height, "found": len(group)},
                 )
             yield PatchValues(place, _gather(group, index, self.bands, self.patch))
-            record, index = next(others, None), index + 1
 
 
 def is_of_a_pixel(payload: memoryview, patch: Size) -> bool:

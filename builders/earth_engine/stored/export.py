@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final, TypedDict
 
@@ -220,19 +220,7 @@ def open_export(
             "The export has no mixer, as with maskedThreshold, so the places of its patches are unknown. "
             f"If Earth Engine wrote {export.prefix}-mixer.json, put it next to the files."
         )
-    return StoredExport(
-        found=export,
-        mixer=mixer,
-        bands=result.bands,
-        tile=result.tile,
-        kernel=result.kernel,
-        is_sequence=sequence,
-        collapsed=result.collapsed,
-        counts=counts,
-        patches=patches,
-        num_bytes=num_bytes,
-        warnings=tuple(warnings),
-    )
+    return replace(result, counts=counts, patches=patches, num_bytes=num_bytes, warnings=tuple(warnings))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
