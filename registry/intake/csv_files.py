@@ -6,10 +6,10 @@ Values are never converted. An unquoted field is null if it is empty, or if the 
 field is always text. Blank lines are not rows. Rows with too few or too many values are bad rows, and the others are
 kept.
 
-Rows and fields are found in the bytes. Quotes follow RFC 4180 as Arrow's parser reads them: a quote opens a
-field only as its first character, two quotes inside are one, and text after the closing quote belongs to the field.
-Most blocks are handled by a few operations on all bytes; only text with quotes in other places is walked field by
-field.
+Rows and fields are found in the bytes. Quotes follow RFC 4180: a quote opens a field only as its first character, and
+two quotes inside are one. Text after the closing quote makes a bad row: most parsers drop the quotes, which changes the
+values of files that escape quotes with a backslash, and joins rows of files without quoted fields. Most blocks are
+handled by a few operations on all bytes; only text with quotes in other places is walked field by field.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
         delimiter, rows = found
         if not rows and data.strip():
             raise SourceError(
-                f"{name}:{line}: {_OPEN_QUOTE}",
+                f"{name}:{line}: {OPEN_QUOTE}",
                 hint="Add the missing quote.",
                 details={"file": name, "line": line},
             )
@@ -180,7 +180,9 @@ def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
         )
 
 
-_OPEN_QUOTE: Final = "a quote in this row is never closed"
+OPEN_QUOTE: Final = "a quote in this row is never closed"
+_NUL_BYTE: Final = "contains a NUL byte"
+TEXT_AFTER_QUOTE: Final = "text follows the closing quote of a field"
 
 
 def _count_blank_lines(data: bytes) -> int:
@@ -303,12 +305,18 @@ class _CsvParser:
         """Yield the rows of a block."""
         data, places = block.data, None
         faults: dict[int, str] = {}  # by row, without blank lines
-        if b'"' in data and block.is_last:
+        is_regular = b'"' not in data or _find_quotes(data, self._layout.delimiter) is not None
+        if not is_regular or (b'"' in data and block.is_last):
             places = find_rows(data, self._layout.delimiter)
             data = data if places.open_start is None else data[: places.open_start]
+        if not is_regular and places is not None:
+            faults |= dict.fromkeys(_rows_after_quotes(data, places, self._layout.delimiter), TEXT_AFTER_QUOTE)
         if b"\0" in data:
-            places = find_rows(block.data, self._layout.delimiter)
-            data = self._without_nuls(data, places, faults)
+            places = places or find_rows(data, self._layout.delimiter)
+            nuls = np.flatnonzero(np.frombuffer(data, np.uint8) == 0)
+            faults |= dict.fromkeys((np.searchsorted(places.starts, nuls, side="right") - 1).tolist(), _NUL_BYTE)
+        if faults and places is not None:
+            data = _without_rows(data, places, sorted(faults))
         numbers, widths = array("q"), array("q")
 
         def note(row: Any) -> str:
@@ -331,24 +339,13 @@ class _CsvParser:
             faults[parsed[number - 1]] = f"expected {counted(len(self._layout.names), 'value')}, found {width:,}"
         bad = [(lines[row], fault) for row, fault in sorted(faults.items())]
         if places.open_start is not None:
-            bad.append((block.line + places.open_line, _OPEN_QUOTE))
+            bad.append((block.line + places.open_line, OPEN_QUOTE))
         good = [line for row, line in enumerate(lines) if row not in faults] if faults else lines
         if table.num_rows != len(good):
             raise AssertionError(f"{self._layout.name}: pyarrow found {table.num_rows} rows instead of {len(good)}")
         yield from cut_rows(
             table, good, [BadRow(file=self._layout.name, line=line, reason=fault) for line, fault in bad]
         )
-
-    def _without_nuls(self, data: bytes, places: RowPlaces, faults: dict[int, str]) -> bytes:
-        """Remove the rows that contain a NUL byte, and add them to ``faults``."""
-        nuls = np.flatnonzero(np.frombuffer(data, np.uint8) == 0)
-        bad = np.unique(np.searchsorted(places.starts, nuls, side="right") - 1)
-        result, start = [], 0
-        for row in bad.tolist():
-            faults[row] = "contains a NUL byte"
-            result.append(data[start : int(places.starts[row])])
-            start = int(places.stops[row])
-        return b"".join([*result, data[start:]])
 
     def _parse(self, data: bytes, note: Any) -> Any:
         csv = self._csv
@@ -366,6 +363,21 @@ class _CsvParser:
             ),
             convert_options=self._convert,
         )
+
+
+def _rows_after_quotes(data: bytes, places: RowPlaces, delimiter: str) -> Iterator[int]:
+    """Yield the rows that have text after the closing quote of a field."""
+    match = _row_pattern(delimiter, is_strict=True).match
+    for row, (start, stop) in enumerate(zip(places.starts.tolist(), places.stops.tolist(), strict=True)):
+        found = match(data, start)
+        if found is None or found.end() < stop:
+            yield row
+
+
+def _without_rows(data: bytes, places: RowPlaces, rows: Sequence[int]) -> bytes:
+    starts = [0, *places.stops[rows].tolist()]
+    stops = [*places.starts[rows].tolist(), len(data)]
+    return b"".join(data[start:stop] for start, stop in zip(starts, stops, strict=True))
 
 
 def cut_rows(table: Any, lines: Sequence[int], bad: Sequence[BadRow] = ()) -> Iterator[Rows]:
@@ -470,11 +482,12 @@ def _find_quotes(data: bytes, delimiter: str) -> Places | None:
 
 
 @lru_cache(maxsize=16)
-def _row_pattern(delimiter: str) -> re.Pattern[bytes]:
+def _row_pattern(delimiter: str, *, is_strict: bool = False) -> re.Pattern[bytes]:
     mark = re.escape(delimiter).encode()
     # field = '"' { any but '"' | '""' } '"' { any but the delimiter and line ends } | [ any but '"' ... ]
-    field = rb'(?:"[^"]*+(?:""[^"]*+)*+"[^%b\r\n]*+|[^"%b\r\n][^%b\r\n]*+|)' % (mark, mark, mark)
-    return re.compile(rb"%b(?:%b%b)*+(?:\r\n|\n|\r)" % (field, mark, field))
+    rest, end = (b"", rb"(?:\r\n|\n|\r|\Z)") if is_strict else (rb"[^%b\r\n]*+" % mark, rb"(?:\r\n|\n|\r)")
+    field = rb'(?:"[^"]*+(?:""[^"]*+)*+"%b|[^"%b\r\n][^%b\r\n]*+|)' % (rest, mark, mark)
+    return re.compile(rb"%b(?:%b%b)*+%b" % (field, mark, field, end))
 
 
 @lru_cache(maxsize=16)

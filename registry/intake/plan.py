@@ -20,6 +20,7 @@ from registry.engines.workers import keep_freed_memory
 from registry.errors import SourceError, UnusableRowsError, UsageError, spell, suggest
 from registry.features import FeaturesDict
 from registry.intake.conversion import ColumnSchema
+from registry.intake.csv_files import OPEN_QUOTE, TEXT_AFTER_QUOTE
 from registry.intake.feature_text import Wish, is_type
 from registry.intake.inference import Inference, check_wishes, declare_schema
 from registry.intake.object_tables import TableFile
@@ -88,7 +89,7 @@ class BadRows:
             lines.append(f"  and {self.count - len(lines):,} more")
         limit = f", and at most {self.allowed:,} may be skipped" if self.allowed else ""
         subject = "1 row or file" if self.count == 1 else f"{self.count:,} rows or files"
-        ways = self._explain_nulls() + self._explain_retype(columns) + self._explain_mixed()
+        ways = self._explain_nulls() + self._explain_retype(columns) + self._explain_mixed() + self._explain_quotes()
         raise UnusableRowsError(
             "\n".join([f"{subject} cannot be used{limit}", *lines]),
             hint=(
@@ -120,6 +121,16 @@ class BadRows:
         mixed = (row.column for row in self.first if row.reason == MIXED_LIST)
         column = next((re.split(r"\[\]|/", path)[0] for path in mixed if path), None)
         return "" if column is None else f". To keep the column as text: {spell('features', {column: 'Text'})}"
+
+    def _explain_quotes(self) -> str:
+        """Return a hint that reads quotes as their writer meant them, which no option does."""
+        name = next((row.file for row in self.first if row.reason in (OPEN_QUOTE, TEXT_AFTER_QUOTE)), None)
+        if name is None:
+            return ""
+        return (
+            f". If a backslash escapes quotes: registry.add(pandas.read_csv({name!r}, escapechar='\\\\'), 'NAME')"
+            ". If quotes are text: quoting=3 instead of escapechar"
+        )
 
     def _explain_nulls(self) -> str:
         """Return a hint that reads texts at fault as null, if they usually mean it."""

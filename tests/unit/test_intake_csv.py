@@ -193,15 +193,33 @@ def test_lines_count_line_ends_in_quotes_and_blank_lines(tmp_path: Path, block_b
 
 @pytest.mark.parametrize("block_bytes", [1, 5, 2**20])
 def test_quotes_in_the_middle_of_a_field_are_text(tmp_path: Path, block_bytes: int) -> None:
-    content = b'size,name\n5" pipe,a\n6" pipe,"b ""c"" \nd"\n"7"" pipe",e"f\n8,"g"h\n9,z"'
+    content = b'size,name\n5" pipe,a\n6" pipe,"b ""c"" \nd"\n"7"" pipe",e"f\n8,"g"\n9,z"'
     assert [(line, list(row.values())) for line, row in read_rows(open_files(open_csv, tmp_path, content))] == [
         (2, ['5" pipe', "a"]),
         (3, ['6" pipe', 'b "c" \nd']),
         (5, ['7" pipe', 'e"f']),
-        (6, ["8", "gh"]),
+        (6, ["8", "g"]),
         (7, ["9", 'z"']),
     ]
     assert len(read(tmp_path, content, block_bytes=block_bytes)) == 5
+
+
+@pytest.mark.parametrize("block_bytes", [1, 5, 2**20])
+@pytest.mark.parametrize("size", ["5", '5" pipe'])
+def test_text_after_a_closing_quote_is_a_bad_row(tmp_path: Path, size: str, block_bytes: int) -> None:
+    lines = [
+        *("size,said", f'{size},"a ""b"""', r'2,"\"hi\" he said"', "", '3,"x" y', '4,"open', '5,closed" z'),
+        *(r'6,"\"', '7,"c\0"d', '8,""'),
+    ]
+    source = open_files(open_csv, tmp_path, "\n".join(lines).encode(), block_bytes=block_bytes)
+    rows, bad = read_all(source)
+    assert [tuple(row.values()) for _, row in rows] == [(size, 'a "b"'), ("6", "\\"), ("8", "")]
+    assert list(map(str, bad)) == [
+        "data.csv:3: text follows the closing quote of a field",
+        "data.csv:5: text follows the closing quote of a field",
+        "data.csv:6: text follows the closing quote of a field",
+        "data.csv:9: contains a NUL byte",
+    ]
 
 
 def test_a_quote_that_is_never_closed_is_a_bad_row(tmp_path: Path) -> None:
