@@ -66,6 +66,7 @@ _MAX_CELLS: Final = 2**22
 """Most values of a table, nulls included."""
 _LIST_OF_OBJECTS: Final = rb'"((?:[^"\\]|\\.)+)"\s*:\s*\[\s*\{'
 _FIRST_OF_VALUE: Final = rb'"((?:[^"\\]|\\.)*)"\s*:\s*(\S)'
+_FIRST_INNER_KEY: Final = re.compile(rb'\{\s*"(?:[^"\\]|\\.)*"\s*:\s*\{\s*"((?:[^"\\]|\\.)*)"')
 _LINES_NAME: Final = re.compile(r"\.(jsonl|ndjson|jsonlines)(\.[a-z0-9]+)?$", re.IGNORECASE)
 _OBJECT_ITSELF: Final = "."
 _LONG_INTEGER: Final = re.compile(rb"(?<![0-9.])[0-9]{16,}+(?![.eE])")
@@ -179,7 +180,10 @@ def _refuse_one_object(name: str, data: bytes, left: TextStream | None, *, is_re
 
 
 def _refuse_table(where: str, name: str, data: bytes, left: TextStream | None) -> None:
-    """Raise SourceError if the object at the start of ``data`` is a table as ``DataFrame.to_json`` writes it."""
+    """Raise SourceError if the object at the start of ``data`` is a table as ``DataFrame.to_json`` writes it.
+
+    An object of objects by their names, ``{"1.jpg": {"label": "cat"}, ...}``, also is a table.
+    """
     values = {match[1]: match[2] for match in find_keys(data, _FIRST_OF_VALUE)}
     firsts, is_numbered = set(values.values()), all(map(bytes.isdigit, values))
     is_split = set(values) == {b"columns", b"index", b"data"}
@@ -193,9 +197,15 @@ def _refuse_table(where: str, name: str, data: bytes, left: TextStream | None) -
         except (ValueError, RecursionError):
             return
         names = {tuple(value) if isinstance(value, dict) else len(value) for value in inner}
-        if len(names) > 1 or (len(inner[0]) < 2 and not is_numbered):
+        # Two objects, such as a user and an item, often share the key of an ID.
+        are_named = len(inner) > 2 and isinstance(inner[0], dict) and bool(set.intersection(*map(set, inner)))
+        if not are_named and (len(names) > 1 or (len(inner[0]) < 2 and not is_numbered)):
             return
+    inner_key = _FIRST_INNER_KEY.match(data)
     orient = ", orient='split'" if is_split else ", orient='index'" if is_numbered else ""
+    rename = ""
+    if not orient and inner_key is not None and not inner_key[1].isdigit():
+        orient, rename = ", orient='index'", ".rename_axis('id')"
     parts = (
         "columns, index and data"
         if is_split
@@ -205,7 +215,7 @@ def _refuse_table(where: str, name: str, data: bytes, left: TextStream | None) -
     )
     raise SourceError(
         f"{where}: the file is one object that looks like a table: its values are {parts}",
-        hint=f"To read the table: registry.add(pandas.read_json({name!r}{orient}), 'NAME'). "
+        hint=f"To read the table: registry.add(pandas.read_json({name!r}{orient}){rename}, 'NAME'). "
         f"If this object is the record: {spell('records', _OBJECT_ITSELF)}",
         details={"file": name},
     )

@@ -467,9 +467,26 @@ def test_a_table_in_one_object_is_never_one_row_in_silence(tmp_path: Path, orien
         assert len(rows_in(open_text_file(tmp_path, "t.jsonl", text))) == 1
 
 
+@pytest.mark.parametrize("num_rows", [3, 5_000])
+@pytest.mark.parametrize("columns", [["label"], ["label", "box"]])
+def test_objects_by_name_are_never_one_row_in_silence(tmp_path: Path, columns: list[str], num_rows: int) -> None:
+    rows: dict[str, Any] = {f"{number}.jpg": dict.fromkeys(columns, "x") for number in range(num_rows)}
+    rows["1.jpg"] = {"label": "y"}
+    with pytest.raises(SourceError) as caught:
+        open_text_file(tmp_path, "t.json", json.dumps(rows))
+    assert caught.value.hint == (
+        "To read the table: registry.add(pandas.read_json('t.json', orient='index').rename_axis('id'), 'NAME'). "
+        "If this object is the record: records='.'"
+    )
+    frame = pd.read_json(tmp_path / "t.json", orient="index").rename_axis("id")
+    assert frame.loc["1.jpg", "label"] == "y"
+    assert len(frame) == num_rows
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        '{"user": {"id": 1, "name": "x"}, "item": {"id": 2}}',
         '{"point": {"x": 1, "y": 2}, "n": 3}',
         '{"point": {"x": 1, "y": 2}, "size": {"width": 1, "height": 2}}',
         '{"box": [1, 2, 3, 4], "center": [1, 2]}',
