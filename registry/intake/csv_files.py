@@ -156,6 +156,7 @@ def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
             data += piece
             found = detect_delimiter(data, is_whole=is_whole, likely=likely, delimiter=options.delimiter)
             wanted = len(data)
+        _refuse_others(name, data)
         line = 1 + _count_blank_lines(data)
         delimiter, rows = found
         if not rows and data.strip():
@@ -178,6 +179,19 @@ def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
         return _Layout(
             name=name, delimiter=delimiter, encoding=stream.encoding, names=names, has_header=has_header, number=number
         )
+
+
+def _refuse_others(name: str, data: bytes) -> None:
+    """Refuse a file that starts with ``data`` if its extension is wrong. Raises SourceError."""
+    if data.startswith(b"PK\3\4"):
+        other = "a ZIP archive or an Excel file"
+        read = f"registry.add(pandas.read_excel({name!r}), 'NAME')"
+        hint = f"Rename it to .zip or .xlsx. To read Excel: {read}"
+    elif data.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html")):
+        other, hint = "a web page", "Check the URL, and whether it requires a login."
+    else:
+        return
+    raise SourceError(f"{name} is not a CSV file, but {other}", hint=hint, details={"file": name})
 
 
 OPEN_QUOTE: Final = "a quote in this row is never closed"

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -52,6 +53,8 @@ _NAMED_IN: Final = 2**16
 _BETWEEN_NAMES: Final = re.compile(rb"[\s,;|:=\"'/\\#()<>]+")
 
 _MOST_SNIFFED: Final = 1000
+_POINTER: Final = b"version https://git-lfs.github.com/spec/v1\noid sha256:"
+_POINTER_SIZES: Final = range(len(_POINTER) + 64, len(_POINTER) + 100)
 _OTHER_FORMATS: Final = (
     ((".xlsx", ".xls", ".xlsm", ".ods"), "Read it with pandas: registry.add(pandas.read_excel({path!r}), 'NAME')"),
     ((".dta",), "Read it with pandas: registry.add(pandas.read_stata({path!r}), 'NAME')"),
@@ -105,6 +108,7 @@ def open_source(
 def _open(files: Files, options: AddOptions, *, is_extracted: bool) -> Source:
     if not files.names:
         raise _empty(files)
+    _refuse_pointers(files)
     if options.kind is not None:
         return _open_kind(options.kind, files, _names_of_kind(options.kind, files), options)
     if is_hugging_face(files):
@@ -126,6 +130,18 @@ def _open(files: Files, options: AddOptions, *, is_extracted: bool) -> Source:
     if archives and all(map(is_metadata, records_beside)):  # columns of the files in the archives
         return _open_archives(files, archives, options, is_extracted=is_extracted, metadata=records_beside)
     raise _ambiguous(files, found, archives) if found else _unknown(files)
+
+
+def _refuse_pointers(files: Files) -> None:
+    """Refuse files that only say where Git LFS has the data, as in a clone without it. Raises SourceError."""
+    small = (name for name, size in zip(files.names, files.sizes, strict=True) if size in _POINTER_SIZES)
+    for name in islice(small, _MOST_SNIFFED):
+        if _head_of(files, name).startswith(_POINTER):
+            raise SourceError(
+                f"{files.location}: {name} is a pointer of Git LFS, not the file itself",
+                hint="Download the files of the repository: git lfs pull",
+                details={"location": files.location, "file": name},
+            )
 
 
 def _open_archives(
@@ -218,7 +234,7 @@ def _are_described(files: Files, records: Mapping[str, Sequence[str]]) -> bool:
     and no metadata file describes the files.
     """
     texts = records.get("text", ())
-    if not 0 < len(texts) <= _MOST_NOTES or _find_pair(records) is not None:
+    if not 0 < len(texts) <= _MOST_NOTES or _find_pair(records, "text") is not None:
         return len(texts) > 0
 
     words = [name.rpartition("/")[2].encode() for name in texts]
@@ -237,10 +253,10 @@ def _head_of(files: Files, name: str) -> bytes:
         return file.read(_NAMED_IN)
 
 
-def _find_pair(records: Mapping[str, Sequence[str]]) -> tuple[str, str] | None:
-    """Return the first text file and the image, sound or video of the same name: ``cat.txt`` and ``cat.png``."""
+def _find_pair(records: Mapping[str, Sequence[str]], *kinds: str) -> tuple[str, str] | None:
+    """Return the first file of ``kinds`` and the image, sound or video of the same name: ``1.txt`` and ``1.png``."""
     media = {name.rpartition(".")[0]: name for kind in MEDIA for name in records.get(kind, ())}
-    texts = (name for name in records.get("text", ()) if name.rpartition(".")[0] in media)
+    texts = (name for kind in kinds for name in records.get(kind, ()) if name.rpartition(".")[0] in media)
     return next(((text, media[text.rpartition(".")[0]]) for text in texts), None)
 
 
@@ -322,7 +338,12 @@ def _ambiguous(files: Files, found: Mapping[str, Sequence[str]], archives: Seque
     media = [kind for kind in by_number if kind in MEDIA]
     described = f"{KINDS[media[0]].noun}s" if media else "files in the archives" if archives else ""
     hint = f"Choose the records; the other files are skipped: {choice}"
-    if tables and described:
+    if (pair := _find_pair(found, "text", "json")) is not None:
+        hint += (
+            f". To have {pair[0]} and {pair[1]} in one record, add a tar of the folder: "
+            f"tar --sort=name -cf NAME.tar -C {shlex.quote(files.location)} ."
+        )
+    elif tables and described:
         names = [name.rpartition("/")[2] for name in found[tables[0]]]
         extension = {"csv": ".csv", "json": ".jsonl", "parquet": ".parquet"}[tables[0]]
         hint += (
@@ -330,11 +351,6 @@ def _ambiguous(files: Files, found: Mapping[str, Sequence[str]], archives: Seque
             if len(names) == 1
             else f". If {names[0]}, {names[1]} describe the {described}, give each a folder with its files, "
             f"call it metadata{extension} there, with a column file_name"
-        )
-    elif (pair := _find_pair(found)) is not None:
-        hint += (
-            f". To have {pair[0]} and {pair[1]} in one record, add a tar of the folder: "
-            f"tar --sort=name -cf NAME.tar -C {shlex.quote(files.location)} ."
         )
     elif media and "text" in by_number:
         text = found["text"][0].rpartition("/")[2]

@@ -14,6 +14,7 @@ with the most similar file.
 from __future__ import annotations
 
 import posixpath
+import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -64,6 +65,9 @@ _TARGETS: Final = frozenset(
     for ending in ("", "s")
 )
 """Names of folders whose files say something about the files of the same names in another folder."""
+
+_TARGET_ENDING: Final = re.compile(rf"[._-]({'|'.join(sorted(_TARGETS, key=len, reverse=True))})$", re.IGNORECASE)
+"""The end of the name of such a file, as in ``17_mask.png`` beside ``17.jpg``."""
 
 _MOST_SOUNDS: Final = 20
 """The number of audio files that are opened to find the sample rate and the channels."""
@@ -171,14 +175,16 @@ def find_labels(splits: Mapping[str, Sequence[str]]) -> tuple[ClassLabel | None,
     >>> label.names, reason
     (('cat', 'dog'), 'the names of 2 folders, sorted')
     >>> find_labels({"train": ["cat/1.png", "2.png"]})
-    (None, 'no label: not every file is exactly one folder below the same folder')
+    (None, "no label: not every file is exactly one folder below the same folder, such as '2.png'")
     """
     names: set[str] = set()
     most = 0
     for files in splits.values():
         folders = {name.rpartition("/")[0] for name in files}
         if len({folder.rpartition("/")[0] for folder in folders}) > 1 or ("" in folders and len(folders) > 1):
-            return None, "no label: not every file is exactly one folder below the same folder"
+            usual = Counter(folder.rpartition("/")[0] for folder in sorted(folders)).most_common(1)[0][0]
+            odd = min(name for name in files if posixpath.dirname(posixpath.dirname(name)) != usual or "/" not in name)
+            return None, f"no label: not every file is exactly one folder below the same folder, such as {odd!r:.100}"
         names.update(folder.rpartition("/")[2] for folder in folders)
         most = max(most, len(folders))
     if most < 2:
@@ -198,8 +204,10 @@ def _refuse_pairs(location: str, folders: Sequence[str], splits: Mapping[str, Se
         stems = defaultdict(set)
         for name in names:
             folder, _, file = name.rpartition("/")
-            stems[folder].add(file.rpartition(".")[0] if kind_of(file) else file)  # 17, or scan.17, has no extension
-        if any(other != first for first, *others in [list(stems.values())] for other in others):
+            stem = file.rpartition(".")[0] if kind_of(file) else file  # 17, or scan.17, has no extension
+            stems[folder].add(_TARGET_ENDING.sub("", stem))
+        # Some files may lack a target, and some targets their file.
+        if any(not (other <= first or first <= other) for first, *others in [list(stems.values())] for other in others):
             return
     raise SourceError(
         f"{location}: the folders {' and '.join(folders[:5])} have files of the same names, so that {target} is "

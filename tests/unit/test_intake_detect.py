@@ -200,8 +200,60 @@ def test_pictures_and_their_masks_are_no_classes(tmp_path: Path) -> None:
     pairs = {f"{split}/{name}": PNG for split in ("train", "test") for name in ("images/1.png", "Masks/1.png")}
     error = error_of(write(tmp_path, pairs))
     assert error.message.endswith("have files of the same names, so that Masks is probably no class")
-    (tmp_path / "train/images/2.png").write_bytes(PNG)
+    (tmp_path / "train/images/2.png").write_bytes(PNG)  # a picture without a mask
+    assert error_of(tmp_path).message == error.message
+    (tmp_path / "train/Masks/3.png").write_bytes(PNG)
     assert open_source(tmp_path).hints["label"] == ClassLabel(names=["Masks", "images"])
+
+
+@pytest.mark.parametrize("mask", ["1_mask", "1-Masks", "1.gt"])
+def test_masks_are_recognized_by_the_end_of_their_names(tmp_path: Path, mask: str) -> None:
+    error = error_of(write(tmp_path, {"images/1.png": PNG, f"masks/{mask}.png": PNG}))
+    assert error.message.endswith("have files of the same names, so that masks is probably no class")
+
+
+TAR = "--sort=name -cf NAME.tar"
+
+
+def test_an_image_and_its_description_become_a_record_of_a_tar(tmp_path: Path) -> None:
+    hint = error_of(write(tmp_path, {"1.png": PNG, "1.json": b"{}", "2.png": PNG, "2.json": b"{}"})).hint
+    assert hint is not None
+    assert f". To have 1.json and 1.png in one record, add a tar of the folder: tar {TAR} -C {tmp_path} ." in hint
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"4d7a2146" * 8 + b"\nsize 12345\n"
+
+
+@pytest.mark.parametrize("name", ["data.csv", "data.parquet", "a.txt", "cat/1.jpg"])
+def test_a_pointer_of_git_lfs_is_no_data(tmp_path: Path, name: str) -> None:
+    error = error_of(write(tmp_path, {name: POINTER, f"b{name}": POINTER}))
+    assert (error.message, error.hint) == (
+        f"{tmp_path}: {min(name, 'b' + name)} is a pointer of Git LFS, not the file itself",
+        "Download the files of the repository: git lfs pull",
+    )
+
+
+def test_a_text_about_git_lfs_is_data(tmp_path: Path) -> None:
+    assert open_source(write(tmp_path, {"a.txt": POINTER[:100], "b.txt": POINTER + b"and so on" * 20})).kind == "text"
+
+
+@pytest.mark.parametrize(
+    ("content", "message", "hint"),
+    [
+        (b"\n<!DOCTYPE html>\n<p>404</p>\n", "a web page", "Check the URL, and whether it requires a login."),
+        (b"<html>\n", "a web page", "Check the URL, and whether it requires a login."),
+        (
+            b"PK\3\4\n,\n",
+            "a ZIP archive or an Excel file",
+            "Rename it to .zip or .xlsx. To read Excel: registry.add(pandas.read_excel('a.csv'), 'NAME')",
+        ),
+    ],
+)
+def test_a_file_with_the_extension_of_a_csv_may_be_another(
+    tmp_path: Path, content: bytes, message: str, hint: str
+) -> None:
+    error = error_of(write(tmp_path, {"a.csv": content}))
+    assert (error.message, error.hint) == (f"a.csv is not a CSV file, but {message}", hint)
 
 
 def test_requested_classes_are_not_taken_for_masks(tmp_path: Path) -> None:

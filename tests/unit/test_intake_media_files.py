@@ -84,15 +84,18 @@ def test_labels_by_folder_and_splits(tmp_path: Path) -> None:
     assert {use.role for use in source.files} == {"records"}
 
 
+NO_LABEL = "no label: not every file is exactly one folder below the same folder"
+
+
 @pytest.mark.parametrize(
     ("names", "reason"),
     [
         (["1.png", "2.png"], "no label: no split has two folders"),
         (["cat/1.png", "cat/2.png"], "no label: no split has two folders"),
         (["train/1.png", "test/2.png"], "no label: no split has two folders"),
-        (["cat/1.png", "2.png"], "no label: not every file is exactly one folder below the same folder"),
-        (["cat/1.png", "dog/big/2.png"], "no label: not every file is exactly one folder below the same folder"),
-        (["a/cat/1.png", "b/dog/2.png"], "no label: not every file is exactly one folder below the same folder"),
+        (["cat/1.png", "2.png"], f"{NO_LABEL}, such as '2.png'"),
+        (["cat/1.png", "dog/big/2.png"], f"{NO_LABEL}, such as 'dog/big/2.png'"),
+        (["a/cat/1.png", "b/dog/2.png"], f"{NO_LABEL}, such as 'b/dog/2.png'"),
         (
             ["cat/1.png", "dog /2.png"],
             "no label: invalid label name 'dog ': expected one line of text without surrounding spaces",
