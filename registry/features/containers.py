@@ -94,6 +94,10 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
             twice = next(key for key in keys if keys.count(key) > 1)
             raise feature_fault(twice, "two features are stored under this key")
 
+    def __str__(self) -> str:
+        rows = (f"    {name!r}: {feature}".replace("\n", "\n    ") + ",\n" for name, feature in self.features.items())
+        return f"{type(self).__name__}({{\n{''.join(rows)}}})" if type(self) is FeaturesDict else repr(self)
+
     @property
     def shape(self) -> dict[str, Any]:
         """Shape of each feature, by name."""

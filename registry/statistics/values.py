@@ -113,7 +113,7 @@ def number_fields(statistics: NumberStatistics) -> dict[str, Any]:
     return {option.name: getattr(statistics, option.name) for option in fields(NumberStatistics)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class FeatureStatistics(NumberStatistics):
     """The statistics of a leaf of the schema. Each value of an array or sequence is counted.
 
@@ -144,6 +144,11 @@ class FeatureStatistics(NumberStatistics):
     seconds: NumberStatistics | None = None
     sample_rates: NumberStatistics | None = None
     channels: NumberStatistics | None = None
+
+    def __repr__(self) -> str:
+        facts = {name: getattr(self, name) for name in ("nulls", "min", "mean", "max")}
+        listing = "".join(f", {name} {fact}" for name, fact in facts.items() if fact is not None)
+        return f"<FeatureStatistics: {f'{self.kind} {self.dtype}'.strip()}, {self.count} values{listing}>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,20 @@ GOLDEN = Path(__file__).with_name("golden")
 OBJECTS = FeaturesDict({"objects": Sequence({"name": Text(), "at": {"box": BBox()}, "tags": Sequence(Text())})})
 
 
+def test_a_schema_is_printed_as_tfds_prints_it() -> None:
+    features = FeaturesDict({"id": "int64", "box": {"height": "uint8", "note": Text()}})
+    assert str(features) == (
+        "FeaturesDict({\n"
+        "    'id': Tensor(shape=(), dtype=int64),\n"
+        "    'box': FeaturesDict({\n"
+        "        'height': Tensor(shape=(), dtype=uint8),\n"
+        "        'note': Text(),\n"
+        "    }),\n"
+        "})"
+    )
+    assert "\n" not in repr(features)
+
+
 def test_nested_names_are_joined_and_ragged_levels_are_stored_as_tfds_does() -> None:
     features = FeaturesDict({"a": {"b": "int32"}, "r": Sequence(Sequence(Sequence("int64")))})
     flat = codec_of(features).flatten({"a": {"b": 5}, "r": [[[1, 2], []], [], [[3]]]})

@@ -281,6 +281,7 @@ def test_a_feature_of_an_unknown_class_is_only_counted() -> None:
     fold.add(state, codec_of(features).flat_records(*frame_records(records).payloads()))
     split = statistics_of({"train": fold.end(state)})["train"]
     assert split["x"] == FeatureStatistics(kind="other", dtype="", count=3)
+    assert str(split["x"]) == "<FeatureStatistics: other, 3 values, nulls 0>"
     assert split.duplicates == Duplicates(num_repeated=1, num_groups=1)
 
 
