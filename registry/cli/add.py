@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from registry.intake.plan import Plan
     from registry.publishing import RecordOverlap
 
+_PUBLISHING: Final = ("bump", "number", "reason", "promote", "processes", "show")
+"""The options of ``Addition.publish``. The others describe the source."""
+
 _MOST_COLUMNS = 50
 _MOST_FILES = 20
 _EXAMPLES = {
@@ -204,13 +207,7 @@ def add(
     *,
     name: str | None,
     schema_out: Path | None,
-    bump: Any,
-    number: str | None,
-    reason: str,
-    processes: int | None,
-    promote: bool | None,
     dry_run: bool,
-    show: int,
     keep_columns: bool,
     with_columns: bool,
     description: DescriptionArguments,
@@ -249,6 +246,7 @@ def add(
     if files and name is None and last.isidentifier() and not Path(last).exists() and Path(files[0]).exists():
         hint = f"If it is the name of the dataset: registry add {shlex.join(files)} --as {last}"
         raise UsageError(f"no file or folder {last!r}", hint=hint, details={"path": last})
+    publishing = {option: options.pop(option) for option in _PUBLISHING}
     with session.connect_to_publish(dry_run=dry_run) as catalog:
         if not dry_run:
             catalog.backend.require_publisher()  # before all of the source is read
@@ -263,16 +261,7 @@ def add(
             with schema_out.open("w", encoding="utf-8") as stream:
                 write_schema_file(addition.plan.schema, stream)
         with show_progress(session.out) as progress:
-            report = addition.publish(
-                bump=bump,
-                number=number,
-                reason=reason,
-                promote=promote,
-                processes=processes,
-                dry_run=dry_run,
-                show=show,
-                progress=progress,
-            )
+            report = addition.publish(dry_run=dry_run, progress=progress, **publishing)
             if not dry_run:
                 reference = report.reference
                 keep_published(session, catalog, reference, progress, attach=with_columns, keep=keep_columns)

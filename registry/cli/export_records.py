@@ -29,7 +29,6 @@ from registry.errors import UsageError
 if TYPE_CHECKING:  # numpy is loaded when something is exported
     from registry.interop.exporting import ExportKind, ExportReport
     from registry.model import ProgressCallback
-    from registry.reading.frameworks.table_columns import Labels
 
 _STDOUT: Final = "-"
 
@@ -177,13 +176,8 @@ def _export(
     reference: str,
     dest: str,
     split: str | None,
-    columns: list[str] | None,
-    where: str | None,
-    labels: Labels | None,
-    shard_bytes: int | None = None,
-    force: bool,
-    dry_run: bool,
     slicing: Slicing,
+    **options: Any,
 ) -> None:
     to_stdout = dest == _STDOUT
     if to_stdout and session.out.as_json:
@@ -195,19 +189,8 @@ def _export(
             note_overlaps(session.out, dataset.resolve(split, **slicing))
         with open_stdout() as stdout, _progress(session, to_stdout=to_stdout) as progress:
             try:
-                report = dataset.export(
-                    kind,
-                    stdout if to_stdout else dest,
-                    split=split,
-                    columns=columns,
-                    where=where,
-                    labels=labels,
-                    shard_bytes=shard_bytes,
-                    force=force,
-                    dry_run=dry_run,
-                    progress=progress,
-                    **slicing,
-                )
+                place = stdout if to_stdout else dest
+                report = dataset.export(kind, place, split=split, progress=progress, **slicing, **options)
             except BrokenPipeError:  # the reader of stdout has closed it
                 return
     files = [fields_of(file, "path", "split", "num_records", "num_bytes") for file in report.files]

@@ -48,17 +48,7 @@ def import_() -> None:
 @click.option(
     "--dry-run", is_flag=True, help="Show the version that would be published, without verifying shards or writing."
 )
-def parquet(
-    session: Session,
-    folder: str,
-    name: str | None,
-    version: str,
-    config: str | None,
-    *,
-    copy: bool,
-    promote: bool | None,
-    dry_run: bool,
-) -> None:
+def parquet(session: Session, folder: str, *, promote: bool | None, dry_run: bool, **options: Any) -> None:
     """Publish the Parquet shards in DIR: read the types of their columns, verify every shard, write one row.
 
     DIR, or one folder in it, contains files like train-00000-of-00005.parquet, or test.parquet if a split is one file.
@@ -72,14 +62,12 @@ def parquet(
     """
     if dry_run:
         with session.connect_to_publish(dry_run=True) as catalog:
-            prepared = catalog.preview_parquet(folder, name=name, config=config, version=version, copy=copy)
+            prepared = catalog.preview_parquet(folder, **options)
             published = catalog.published_digest(prepared.reference)
         _present_prepared(session, prepared, published)
         return
     with session.connect_to_publish() as catalog, show_progress(session.out) as progress:
-        publication = catalog.import_parquet(
-            folder, name=name, config=config, version=version, copy=copy, promote=promote, progress=progress
-        )
+        publication = catalog.import_parquet(folder, promote=promote, progress=progress, **options)
     present_publication(session, publication)
 
 
@@ -122,16 +110,7 @@ def _present_prepared(session: Session, prepared: PreparedDataset, published: st
 )
 @promote_option
 @click.option("--dry-run", is_flag=True, help="Only show which versions were found.")
-def tfds(
-    session: Session,
-    folder: str,
-    name: str | None,
-    *,
-    copy: bool,
-    trust_lengths: bool,
-    promote: bool | None,
-    dry_run: bool,
-) -> int:
+def tfds(session: Session, folder: str, *, dry_run: bool, **options: Any) -> int:
     """Import versions that TFDS prepared in DIR: the folder of a version, of a dataset, or a whole data_dir.
 
     Every shard is hashed, its records are counted and checked, and the values are fingerprinted. A version whose files
@@ -147,15 +126,7 @@ def tfds(
         registry import tfds s3://my-bucket/datasets/imagenet2012 --trust-lengths
     """
     with session.connect_to_publish(dry_run=dry_run) as catalog, show_progress(session.out) as progress:
-        report = catalog.import_tfds(
-            folder,
-            name=name,
-            copy=copy,
-            trust_lengths=trust_lengths,
-            promote=promote,
-            dry_run=dry_run,
-            progress=progress,
-        )
+        report = catalog.import_tfds(folder, dry_run=dry_run, progress=progress, **options)
     for version in report:
         for note in version.notes:
             session.out.note(f"note: {version.reference}: {note}")

@@ -66,9 +66,6 @@ def build(
     session: Session,
     builder: str,
     *,
-    processes: int | None,
-    num_shards: int | None,
-    rebuild: bool,
     finished: bool,
     promote: bool | None,
     dry_run: bool,
@@ -76,6 +73,7 @@ def build(
     keep_columns: bool,
     with_columns: bool,
     description: DescriptionArguments,
+    **options: Any,
 ) -> int:
     """Run BUILDER: write shards, verify them, publish the version.
 
@@ -93,7 +91,7 @@ def build(
     """
     if dry_run and finished:
         raise UsageError("--finished publishes shards, so it cannot be combined with --dry-run")
-    options: dict[str, Any] = {"processes": processes, "num_shards": num_shards, "rebuild": rebuild, **description}
+    options |= description
     with (
         session.connect_to_publish(dry_run=dry_run) as catalog,
         show_progress(session.out) as progress,

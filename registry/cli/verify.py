@@ -59,9 +59,7 @@ def verify(
     processes: int | None,
     report: str | None,
     force: bool,
-    since: str | None,
-    state: str | None,
-    restart: bool,
+    **remembered: Any,
 ) -> int:
     """Check every shard file of a version: size, number of records, sha256, each record's checksum.
 
@@ -83,15 +81,16 @@ def verify(
         )
     if report is not None and not every:
         raise UsageError("--report writes the result of --all", hint="Leave it out, or try: --format json > FILE")
-    if not every and (since is not None or state is not None or restart):
+    if not every and any(value not in (None, False) for value in remembered.values()):
         raise UsageError("--since, --state and --restart belong to --all", hint="Try: registry verify --all --since 7d")
-    if since is not None:
+    if remembered["since"] is not None:
         from registry.publishing.verify_state import read_since
 
-        read_since(since, now=datetime.now(UTC))  # checked first: an invalid value is not an interrupted run
+        read_since(
+            remembered["since"], now=datetime.now(UTC)
+        )  # checked first: an invalid value is not an interrupted run
     if reference is None:
-        remembered = {"since": since, "state": state, "restart": restart}
-        return _verify_all(session, remembered, deep=deep, processes=processes, path=report, force=force)
+        return _verify_all(session, report, force=force, deep=deep, processes=processes, **remembered)
     with session.connect() as catalog:
         dataset = session.look_up(catalog, reference)
         with show_progress(session.out) as progress:
@@ -115,15 +114,7 @@ def verify(
     return VerificationError.exit_code if result.faults else 0
 
 
-def _verify_all(
-    session: Session,
-    remembered: dict[str, Any],
-    *,
-    deep: bool,
-    processes: int | None,
-    path: str | None,
-    force: bool,
-) -> int:
+def _verify_all(session: Session, path: str | None, *, force: bool, **options: Any) -> int:
     """Verify every version, and print each result as soon as it is known; returns the exit code.
 
     The results so far are printed and written even if an error or Ctrl-C ends the command.
@@ -150,12 +141,12 @@ def _verify_all(
     is_complete = False
     try:
         with session.connect() as catalog, show_progress(session.out) as progress:
-            remembered["state"] = remembered["state"] or _usual_state(session, catalog)
-            catalog.verify_all(deep=deep, processes=processes, progress=progress, each=tell, **remembered)
+            options["state"] = options["state"] or _usual_state(session, catalog)
+            catalog.verify_all(progress=progress, each=tell, **options)
         is_complete = True
     finally:
         value: dict[str, Any] = {
-            "deep": deep,
+            "deep": options["deep"],
             "num_versions": len(versions),
             "num_sound": sum(version.is_sound for version in versions),
             "versions": list(map(_version_values, versions)),

@@ -35,14 +35,7 @@ def webhook() -> None:
 )
 @click.option("--after", type=click.IntRange(0), metavar="ID", help="Begin after this event. [default: the newest]")
 @dry_run_option
-def create(
-    session: Session,
-    receiver: str,
-    datasets: tuple[str, ...],
-    actions: tuple[str, ...],
-    after: int | None,
-    dry_run: bool,
-) -> None:
+def create(session: Session, receiver: str, dry_run: bool, **filters: Any) -> None:
     """Send each event from now on to URL, and print the secret for its receiver.
 
     The receiver verifies messages with the secret, see registry.verify_webhook. 'registry webhook secret' prints it
@@ -53,7 +46,7 @@ def create(
         registry webhook create https://ci.example/hooks/data --dataset 'lab_*' --action publish
     """
     with session.connect() as catalog:
-        created = catalog.webhooks.create(receiver, datasets=datasets, actions=actions, after=after, dry_run=dry_run)
+        created = catalog.webhooks.create(receiver, dry_run=dry_run, **filters)
 
     def human(_: object) -> Iterator[str]:
         if dry_run:

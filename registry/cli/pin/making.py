@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -71,18 +70,7 @@ _dry_run_option: Final = click.option(
 @slicing_options
 @order_options(seed="[needed for a shuffle]")
 @_dry_run_option
-def create(
-    session: Session,
-    reference: str,
-    splits: tuple[str, ...],
-    *,
-    output: str,
-    force: bool,
-    locations: tuple[str, ...],
-    slicing: Slicing,
-    order: ReadConfig | None,
-    dry_run: bool,
-) -> None:
+def create(session: Session, *, output: str, **options: Any) -> None:
     """Pin slices of a version in a new file.
 
     To name a pin, write NAME=SPLIT. Every file with records of a slice is hashed and compared with the catalog, and
@@ -94,8 +82,7 @@ def create(
         registry pin create digits train --shuffle-seed 42 --location https://example.org/digits/1.0.0
     """
     check_output(output, option="-o", force=True)  # before hashing, which may take an hour
-    wanted = _Wanted(reference, splits, locations, slicing, order)
-    _pin(session, wanted, output, None, force=force, dry_run=dry_run)
+    _pin(session, output, None, **options)
 
 
 @session_command("add", at=True, locked=True)
@@ -106,33 +93,20 @@ def create(
 @slicing_options
 @order_options(seed="[needed for a shuffle]")
 @_dry_run_option
-def add(
-    session: Session,
-    reference: str,
-    splits: tuple[str, ...],
-    *,
-    output: str,
-    locations: tuple[str, ...],
-    slicing: Slicing,
-    order: ReadConfig | None,
-    dry_run: bool,
-) -> None:
+def add(session: Session, *, output: str, **options: Any) -> None:
     """Pin more slices in a file, of the same or of another dataset. Existing pins do not change.
 
     Examples:
         registry pin add digits 'train[80%:]' -o dataset.lock.yaml
         registry pin add mnist@paper eval=test
     """
-    wanted = _Wanted(reference, splits, locations, slicing, order)
-    _pin(session, wanted, output, open_pins(output), force=True, dry_run=dry_run)
+    _pin(session, output, open_pins(output), force=True, **options)
 
 
 @session_command("update")
 @file_argument
 @names_argument
-@click.option(
-    "--to", metavar="REQUEST", help="A version (2.0.0, 2.*, @paper) or a reference, instead of the pin's request."
-)
+@click.option("--to", metavar="REQUEST", help="A version (2.0.0, 2.*, @paper) or a reference, instead of the pin's ")
 @_location_option
 @show_option
 @click.option("--dry-run", is_flag=True, help="Show what changes, and write nothing.")
@@ -204,32 +178,33 @@ def update(
     session.out.present("pin.update", value, human)
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """The arguments of ``create`` and ``add``."""
-
-    reference: str
-    splits: Sequence[str]
-    locations: tuple[str, ...]
-    slicing: Slicing
-    order: ReadConfig | None
-
-
-def _pin(session: Session, request: _Wanted, output: str, into: PinFile | None, *, force: bool, dry_run: bool) -> None:
+def _pin(
+    session: Session,
+    output: str,
+    into: PinFile | None,
+    *,
+    reference: str,
+    splits: Sequence[str],
+    locations: tuple[str, ...],
+    slicing: Slicing,
+    order: ReadConfig | None,
+    force: bool,
+    dry_run: bool,
+) -> None:
     """Pin the requested slices in a new file, or add them to the existing pins ``into``."""
     from registry.order import check_read_config
     from registry.pins.create import check_locations, check_names, check_order
 
     schema = "pin.create" if into is None else "pin.add"
-    slices = [_named(text) for text in request.splits]
+    slices = [_named(text) for text in splits]
     check_names(name for part in slices if isinstance(part, Mapping) for name in part)
-    check_locations(request.locations)
-    check_order(check_read_config(request.order))
-    _note_paths(session, request.locations, output)
+    check_locations(locations)
+    check_order(check_read_config(order))
+    _note_paths(session, locations, output)
     with session.connect() as catalog:
-        dataset = session.look_up(catalog, request.reference)
+        dataset = session.look_up(catalog, reference)
         texts = [text for part in slices for text in ([part] if isinstance(part, str) else part.values())]
-        plans = [dataset.resolve(text, **request.slicing) for text in texts]
+        plans = [dataset.resolve(text, **slicing) for text in texts]
         for plan in plans:
             note_overlaps(session.out, plan)
         if dry_run:
@@ -238,14 +213,7 @@ def _pin(session: Session, request: _Wanted, output: str, into: PinFile | None, 
         if into is None and not force:
             _refuse_other(output, dataset, plans)
         with show_progress(session.out) as progress:
-            pins = dataset.pin(
-                *slices,
-                **request.slicing,
-                read_config=request.order,
-                locations=request.locations,
-                into=into,
-                progress=progress,
-            )
+            pins = dataset.pin(*slices, **slicing, read_config=order, locations=locations, into=into, progress=progress)
     if into is None:
         pins.save(output, force=force)
     else:
