@@ -112,10 +112,12 @@ class TextTypes:
         misses: the first text without a form, and its place, by the form: ``integer``, ``int64``, ``uint64`` and ``64
             bits`` for integers, ``decimal``, ``exact`` and ``special`` (not finite) for decimal numbers, the
             spellings of booleans, ``time`` for ISO 8601, and the types of times. A form is tested only while all texts
-            have the more general forms.
+            have the more general forms. ``rest`` is a decimal number anywhere but at ``first``.
+        has_rest: whether there is a text after ``first``.
     """
 
     first: Place | None = None
+    has_rest: bool = False
     null_words: dict[str, Place] = field(default_factory=dict)
     misses: dict[str, tuple[Place, str]] = field(default_factory=dict)
 
@@ -128,6 +130,7 @@ class TextTypes:
             is_text: whether texts may be numbers and booleans, as in a CSV; otherwise they may only be times.
         """
         forms = ("integer", "decimal", *_SPELLINGS, "time") if is_text else ("time",)
+        forms += ("rest",) if self._is_first_no_number else ()
         if texts.null_count == len(texts) or not any(self._is_open(form, place_of(0)) for form in forms):
             return
         block = _Block(*without_nulls(texts, place_of))
@@ -136,9 +139,14 @@ class TextTypes:
             if others is None:
                 return
             block = others
+        if self.first is not None and block.start < self.first:
+            self.has_rest = True
+            if "decimal" in self.misses:
+                self.misses.setdefault("rest", self.misses["decimal"])
         self.first = min(self.first or block.start, block.start)
         if is_text:
             self._test_numbers(block)
+            self._test_rest(block)
             for form, words in _SPELLINGS.items():
                 self._test(form, block, partial(block.matches, f"^({'|'.join(words)})$"))
         self._test_times(block)
@@ -202,7 +210,8 @@ class TextTypes:
         if _is_like_number(text):
             return f"{self._show(last)} is not a plain decimal number"
         if place == self.first:
-            return "the values are text"
+            is_alone = self.has_rest and "rest" not in self.misses and not self.null_words
+            return f"{self._show(last)} is not a number; all others are" if is_alone else "the values are text"
         is_number = self.misses.get("decimal") == (place, text)
         return f"{self._show(last)} is not {'a number' if is_number else 'true or false'}"
 
@@ -263,6 +272,20 @@ class TextTypes:
             self._test("special", block, lambda: compute.invert(block.matches("[0-9]")))
             self._test_exact(block)
 
+    @property
+    def _is_first_no_number(self) -> bool:
+        return "decimal" in self.misses and self.misses["decimal"][0] == self.first
+
+    def _test_rest(self, block: _Block) -> None:
+        """Test whether all texts after the first are numbers, as below units in a second line of the header."""
+        start = int(block.start == self.first)
+        if not self._is_first_no_number or len(block.texts) == start:
+            return
+        self.has_rest = True
+        # Most columns of text end the test at the second text.
+        parts = (block.part(start, start + 1), block.part(start, len(block.texts)))
+        all(self._test("rest", part, partial(part.matches, _PLAIN_NUMBER)) for part in parts)
+
     def _test_sizes(self, block: _Block) -> None:
         """Test integers, some of which do not fit into int64."""
         is_long = compute.greater_equal(compute.binary_length(block.texts), _INT64_DIGITS)
@@ -281,7 +304,7 @@ class TextTypes:
 
     def _test_times(self, block: _Block) -> None:
         # If the first text lacks a form, most texts do. Finding every fault of a block would take long.
-        parts = (_Block(block.texts.slice(0, 1), block.place), block)
+        parts = (block.part(0, 1), block)
         if not all(self._test("time", part, partial(part.matches, _ISO_TIME)) for part in parts):
             return
         for kind in _iso_types():
@@ -299,6 +322,9 @@ class _Block:
         self.texts = texts
         self.place = place_of
         self.start = place_of(0)
+
+    def part(self, start: int, stop: int) -> _Block:
+        return _Block(self.texts.slice(start, stop - start), lambda index: self.place(start + index))
 
     def matches(self, pattern: str) -> Any:
         return compute.match_substring_regex(self.texts, pattern)

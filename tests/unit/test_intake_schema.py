@@ -7,6 +7,7 @@ import decimal
 import io
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,9 @@ def infer_texts(values: Sequence[str | None]) -> ColumnSchema:
         (["1", None, "NA"], "string", "\"NA\" at a.csv:4 is not a number; if it means null: nulls=['NA']"),
         (["1.5", "Infinity"], "string", '"Infinity" at a.csv:3 is not a number'),
         (["0x1F"], "string", "the values are text"),
+        (["m/s", "1", "2.5"], "string", '"m/s" at a.csv:2 is not a number; all others are'),
+        (["m/s", None, "1"], "string", '"m/s" at a.csv:2 is not a number; all others are'),
+        (["m/s", "1", "fast"], "string", "the values are text"),
         ([""], "string", "the values are text"),
         (["1", ""], "string", '"" at a.csv:3 is not a number'),
         (
@@ -151,6 +155,16 @@ def test_a_table_shows_examples_nulls_and_optional_features() -> None:
         (Text(), '"a\\u001b[31m\\n' + "b" * 32 + '…"', 0),
         (Scalar("float64", encoding="bytes", optional=True), "0.5", 1),
     ]
+
+
+def test_units_below_the_header_are_named_in_every_order_of_blocks() -> None:
+    blocks: list[Block] = [("a.csv", 2, {"x": ["m/s"]}), ("a.csv", 3, {"x": ["1", "2"]}), ("a.csv", 5, {"x": ["3.5"]})]
+    for order in permutations(blocks):
+        assert infer(*order, is_text=True).columns[0].reason == '"m/s" at a.csv:2 is not a number; all others are'
+        words: Block = ("a.csv", 9, {"x": ["4", "fast"]})
+        for place in range(4):
+            mixed = infer(*order[:place], words, *order[place:], is_text=True)
+            assert mixed.columns[0].reason == "the values are text"
 
 
 def test_row_900_001_decides_as_row_1_does() -> None:
