@@ -282,6 +282,8 @@ class Adding(Publishing):
             nulls: for CSV, texts that mean null if they are not in quotes, such as ``"NA"``.
             header: for CSV, whether the first row has the names of the columns. None infers it from the rows.
             delimiter: for CSV, the character between fields. None infers it.
+            quotes: for CSV, whether a quote at the start of a field opens quoted text; if False, quotes are text as any
+                other. None does as in the previous version, and means True in a first version.
             encoding: for CSV and lines, the encoding, such as ``"WINDOWS-1252"``. None means UTF-8, or the encoding of
                 the byte order mark.
             splits: split name -> glob of file names. None derives the splits from the names of files and folders.

@@ -127,6 +127,12 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
 )
 @click.option("--delimiter", metavar="CHAR", help="CSV: the character between fields, or tab.  [default: detected]")
 @click.option(
+    "--quotes/--no-quotes",
+    default=None,
+    help="CSV: whether fields may be in quotes; with --no-quotes, quotes are text.  [default: as in the previous "
+    "version; yes]",
+)
+@click.option(
     "--encoding",
     metavar="NAME",
     help="CSV, lines: the encoding, such as WINDOWS-1252.  [default: UTF-8, or the byte order mark]",

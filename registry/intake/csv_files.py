@@ -95,6 +95,7 @@ class _Layout:
 
     name: str
     delimiter: str
+    quotes: bool
     encoding: str
     names: tuple[str, ...]
     has_header: bool
@@ -146,6 +147,7 @@ def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
     for ending in COMPRESSIONS:
         plain = plain.removesuffix(ending)
     likely = "\t" if plain.endswith((".tsv", ".tab")) else ","
+    quotes = options.quotes is not False
     with open_text(store, name, encoding=options.encoding, has_option=options.has_csv_options) as stream:
         data, wanted, found = b"", _SAMPLE_BYTES, None
         while found is None:
@@ -154,7 +156,7 @@ def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
             piece = stream.read(wanted)
             is_whole = len(piece) < wanted
             data += piece
-            found = detect_delimiter(data, is_whole=is_whole, likely=likely, delimiter=options.delimiter)
+            found = detect_delimiter(data, is_whole=is_whole, likely=likely, delimiter=options.delimiter, quotes=quotes)
             wanted = len(data)
         _refuse_others(name, data)
         line = 1 + _count_blank_lines(data)
@@ -162,12 +164,13 @@ def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
         if not rows and data.strip():
             raise SourceError(
                 f"{name}:{line}: {OPEN_QUOTE}",
-                hint="Add the missing quote.",
+                hint="Add the missing quote."
+                + (f" If quotes are text: {spell('quotes', False)}" if options.has_csv_options else ""),
                 details={"file": name, "line": line},
             )
         if not rows:
             return None
-        end = len(data) if is_whole else find_end(data, delimiter)
+        end = len(data) if is_whole else find_end(data, delimiter, quotes=quotes)
         stream.check(TextBlock(data[:end], 1, 0, stream.offset, is_last=is_whole))
         number = find_number(rows, delimiter, options.nulls) if options.header is None else None
         has_header = number is None if options.header is None else options.header
@@ -177,7 +180,13 @@ def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
         else:
             names = tuple(f"column_{place}" for place in range(1, len(rows[0]) + 1))
         return _Layout(
-            name=name, delimiter=delimiter, encoding=stream.encoding, names=names, has_header=has_header, number=number
+            name=name,
+            delimiter=delimiter,
+            quotes=quotes,
+            encoding=stream.encoding,
+            names=names,
+            has_header=has_header,
+            number=number,
         )
 
 
@@ -254,7 +263,8 @@ def _summarize(layouts: Sequence[_Layout], options: AddOptions) -> str:
         header += ", as requested"
     if number is not None:
         header = f"without a header, because the first row contains the number {number}"
-    return f"{counted(len(layouts), KINDS['csv'].noun)} ({delimiters}, {encodings}, {header})"
+    quotes = "" if layouts[0].quotes else ", quotes are text"
+    return f"{counted(len(layouts), KINDS['csv'].noun)} ({delimiters}{quotes}, {encodings}, {header})"
 
 
 def _read(
@@ -264,7 +274,8 @@ def _read(
     parser = _CsvParser(layout, columns, options.nulls)
     header_ahead = layout.has_header
     with open_text(store, layout.name, encoding=options.encoding, has_option=options.has_csv_options) as stream:
-        for block in read_blocks(stream, partial(find_end, delimiter=layout.delimiter), block_bytes=block_bytes):
+        find = partial(find_end, delimiter=layout.delimiter, quotes=layout.quotes)
+        for block in read_blocks(stream, find, block_bytes=block_bytes):
             stream.check(block)
             if not header_ahead:
                 yield from parser.parse(block)
@@ -278,11 +289,12 @@ def _read(
 def _skip_header(layout: _Layout, block: TextBlock) -> TextBlock | None:
     """Remove the first row of a block. Returns None if it has only blank lines."""
     data = block.data
-    rows = find_rows(data, layout.delimiter)
+    rows = find_rows(data, layout.delimiter, quotes=layout.quotes)
     if not rows.starts.size:
         return None
     start, stop, line = int(rows.starts[0]), int(rows.stops[0]), block.line + int(rows.lines[0])
-    if tuple(cell.text for cell in split_row(data[start:stop], layout.delimiter)) != layout.names:
+    cells = split_row(data[start:stop], layout.delimiter, quotes=layout.quotes)
+    if tuple(cell.text for cell in cells) != layout.names:
         raise _changed(layout.name, line)
     skipped = count_newlines(data[:stop])
     return TextBlock(data[stop:], block.line + skipped, block.num_lines - skipped, block.offset + stop, block.is_last)
@@ -319,14 +331,15 @@ class _CsvParser:
         """Yield the rows of a block."""
         data, places = block.data, None
         faults: dict[int, str] = {}  # by row, without blank lines
-        is_regular = b'"' not in data or _find_quotes(data, self._layout.delimiter) is not None
-        if not is_regular or (b'"' in data and block.is_last):
+        has_quotes = self._layout.quotes and b'"' in data
+        is_regular = not has_quotes or _find_quotes(data, self._layout.delimiter) is not None
+        if not is_regular or (has_quotes and block.is_last):
             places = find_rows(data, self._layout.delimiter)
             data = data if places.open_start is None else data[: places.open_start]
         if not is_regular and places is not None:
             faults |= dict.fromkeys(_rows_after_quotes(data, places, self._layout.delimiter), TEXT_AFTER_QUOTE)
         if b"\0" in data:
-            places = places or find_rows(data, self._layout.delimiter)
+            places = places or find_rows(data, self._layout.delimiter, quotes=self._layout.quotes)
             nuls = np.flatnonzero(np.frombuffer(data, np.uint8) == 0)
             faults |= dict.fromkeys((np.searchsorted(places.starts, nuls, side="right") - 1).tolist(), _NUL_BYTE)
         if faults and places is not None:
@@ -346,7 +359,7 @@ class _CsvParser:
             yield from cut_rows(table, range(block.line, block.line + num_lines))
             return
         if places is None:
-            places = find_rows(block.data, self._layout.delimiter)
+            places = find_rows(block.data, self._layout.delimiter, quotes=self._layout.quotes)
         lines = (places.lines + block.line).tolist()
         parsed = [row for row in range(len(lines)) if row not in faults] if faults else range(len(lines))
         for number, width in zip(numbers, widths, strict=True):
@@ -373,7 +386,10 @@ class _CsvParser:
                 column_names=self._layout.names, use_threads=False, block_size=max(len(data) + 1, 1024)
             ),
             parse_options=csv.ParseOptions(
-                delimiter=self._layout.delimiter, newlines_in_values=True, invalid_row_handler=note
+                delimiter=self._layout.delimiter,
+                quote_char='"' if self._layout.quotes else False,
+                newlines_in_values=self._layout.quotes,
+                invalid_row_handler=note,
             ),
             convert_options=self._convert,
         )
@@ -441,9 +457,9 @@ class RowPlaces:
     open_line: int = 0
 
 
-def find_end(data: bytes, delimiter: str) -> int:
+def find_end(data: bytes, delimiter: str, *, quotes: bool = True) -> int:
     """Return the place after the last row that ends in ``data``, or 0. ``data`` starts at the start of a row."""
-    if b'"' not in data:
+    if not quotes or b'"' not in data:
         return find_last_line_end(data)
     ends = _row_ends(data, delimiter)
     if data.endswith(b"\r") and ends.size and ends[-1] == len(data):
@@ -451,10 +467,10 @@ def find_end(data: bytes, delimiter: str) -> int:
     return int(ends[-1]) if ends.size else 0
 
 
-def find_rows(data: bytes, delimiter: str) -> RowPlaces:
+def find_rows(data: bytes, delimiter: str, *, quotes: bool = True) -> RowPlaces:
     """Find all rows of ``data``, which consists of whole rows. The last row may have no line end."""
     ended = data if data.endswith((b"\n", b"\r")) or not data else data + b"\n"
-    stops = np.minimum(_row_ends(ended, delimiter), len(data))
+    stops = np.minimum(_row_ends(ended, delimiter) if quotes else find_line_ends(ended), len(data))
     starts = np.concatenate([np.zeros(1, np.int64), stops[:-1]]) if stops.size else stops
     all_ends = find_line_ends(data)
     lines = np.searchsorted(all_ends, starts, side="right")
@@ -518,12 +534,14 @@ def _walk_rows(data: bytes, delimiter: str) -> Iterator[int]:
         yield place
 
 
-def split_row(row: bytes, delimiter: str) -> list[Cell]:
+def split_row(row: bytes, delimiter: str, *, quotes: bool = True) -> list[Cell]:
     r"""The fields of one row.
 
     >>> [cell.text for cell in split_row(b'7,"a ""b"",\n",\n', ",")]
     ['7', 'a "b",\n', '']
     """
+    if not quotes:
+        return [Cell(raw.decode(errors="replace"), False) for raw in row.rstrip(b"\r\n").split(delimiter.encode())]
     cells, place, match = [], 0, _field_pattern(delimiter).match
     while found := match(row, place):
         quoted, rest, plain, more = found.groups()
@@ -535,15 +553,16 @@ def split_row(row: bytes, delimiter: str) -> list[Cell]:
     return cells
 
 
-def sample_rows(data: bytes, delimiter: str, *, is_whole: bool) -> list[list[Cell]]:
+def sample_rows(data: bytes, delimiter: str, *, is_whole: bool, quotes: bool = True) -> list[list[Cell]]:
     """Return the first rows of a file that starts with ``data``.
 
     A row without an end counts only if ``data`` is the whole file.
     """
     rows, start = [], 0
-    for stop in _walk_rows(data + b"\n" if is_whole else data, delimiter):
+    whole = data + b"\n" if is_whole else data
+    for stop in _walk_rows(whole, delimiter) if quotes else find_line_ends(whole).tolist():
         if data[start:stop].strip(b"\r\n"):
-            rows.append(split_row(data[start:stop], delimiter))
+            rows.append(split_row(data[start:stop], delimiter, quotes=quotes))
         start = stop
         if len(rows) == _SAMPLE_ROWS:
             break
@@ -551,7 +570,7 @@ def sample_rows(data: bytes, delimiter: str, *, is_whole: bool) -> list[list[Cel
 
 
 def detect_delimiter(
-    data: bytes, *, is_whole: bool, likely: str = ",", delimiter: str | None = None
+    data: bytes, *, is_whole: bool, likely: str = ",", delimiter: str | None = None, quotes: bool = True
 ) -> tuple[str, list[list[Cell]]] | None:
     """Detect the delimiter of a file that starts with ``data``.
 
@@ -563,7 +582,7 @@ def detect_delimiter(
     """
     best: tuple[Any, ...] | None = None
     for tried in sorted(DELIMITERS, key=lambda mark: mark != likely) if delimiter is None else [delimiter]:
-        rows = sample_rows(data, tried, is_whole=is_whole)
+        rows = sample_rows(data, tried, is_whole=is_whole, quotes=quotes)
         if not rows:
             continue
         width = len(rows[0])

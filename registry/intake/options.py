@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from registry.features import Feature
     from registry.intake.feature_text import Wish
 
-_CSV: Final = ("nulls", "header", "delimiter", "encoding")
+_CSV: Final = ("nulls", "header", "delimiter", "quotes", "encoding")
 _OF_PATHS: Final = ("kind", "splits", "records", "paths", "rename_configs", *_CSV)
 _SPLIT_RULES: Final = ("splits", "split_by", "holdout")
 _REMEMBERED: Final = {
     **dict.fromkeys(("kind", "records", "delimiter", "encoding", "split_by", "holdout"), str),
     "nulls": list,
-    "header": bool,
+    **dict.fromkeys(("header", "quotes"), bool),
     "splits": dict,
     "rename_splits": dict,
     "rename_columns": dict,
@@ -47,6 +47,7 @@ class AddArguments(DescriptionArguments, total=False):
     nulls: Sequence[str]
     header: bool | None
     delimiter: str | None
+    quotes: bool | None
     encoding: str | None
     splits: Mapping[str, str] | None
     rename_splits: Mapping[str, str] | None
@@ -87,6 +88,7 @@ class AddOptions(Description):
     nulls: Sequence[str] = ()
     header: bool | None = None
     delimiter: str | None = None
+    quotes: bool | None = None
     encoding: str | None = None
     splits: Mapping[str, str] | None = None
     rename_splits: Mapping[str, str] | None = None

@@ -123,13 +123,13 @@ class BadRows:
         return "" if column is None else f". To keep the column as text: {spell('features', {column: 'Text'})}"
 
     def _explain_quotes(self) -> str:
-        """Return a hint that reads quotes as their writer meant them, which no option does."""
+        """Return a hint that reads quotes as their writer meant them."""
         name = next((row.file for row in self.first if row.reason in (OPEN_QUOTE, TEXT_AFTER_QUOTE)), None)
-        if name is None:
+        if name is None or not self.is_csv:
             return ""
         return (
+            f". If quotes are text: {spell('quotes', False)}"
             f". If a backslash escapes quotes: registry.add(pandas.read_csv({name!r}, escapechar='\\\\'), 'NAME')"
-            ". If quotes are text: quoting=3 instead of escapechar"
         )
 
     def _explain_nulls(self) -> str:

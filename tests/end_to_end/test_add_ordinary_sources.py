@@ -37,9 +37,18 @@ def test_a_csv_that_escapes_quotes_with_backslashes_is_read_with_pandas(
     message, hint = refuse(catalog, "a.csv")
     assert message == "1 row or file cannot be used\n  a.csv:2: text follows the closing quote of a field"
     assert hint == (
-        "Correct them, or leave them out: skip_bad=1. If a backslash escapes quotes: "
+        "Correct them, or leave them out: skip_bad=1. If quotes are text: quotes=False. If a backslash escapes quotes: "
         "registry.add(pandas.read_csv('a.csv', escapechar='\\\\'), 'NAME')"
-        ". If quotes are text: quoting=3 instead of escapechar"
     )
     catalog.add(pandas.read_csv("a.csv", escapechar="\\"), "x")
     assert read(catalog, "text") == ['he said "hi", ok', "plain"]
+
+
+def test_quotes_that_are_text_stay_so_in_the_next_version(catalog: registry.Catalog, tmp_path: Path) -> None:
+    source = tmp_path / "spoken.tsv"
+    source.write_text('id\ttext\n1\t"Well" he said\n2\t"open\n')
+    assert catalog.add(source, "x", quotes=False).outcome == "published"
+    assert read(catalog, "text") == ['"Well" he said', '"open']
+    source.write_text(source.read_text() + '3\tsaid "he"\n')
+    assert catalog.add(source, "x").outcome == "published"
+    assert read(catalog, "text") == ['"Well" he said', '"open', 'said "he"']

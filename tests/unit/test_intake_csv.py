@@ -229,7 +229,7 @@ def test_a_quote_that_is_never_closed_is_a_bad_row(tmp_path: Path) -> None:
     )
     assert refuse(tmp_path, b'"a,b\n1,2\n') == (
         "data.csv:1: a quote in this row is never closed",
-        "Add the missing quote.",
+        "Add the missing quote. If quotes are text: quotes=False",
     )
 
 
@@ -526,12 +526,45 @@ def test_what_csv_writes_is_read_equal(
     assert values({"1.csv": write(rows[:cut]), "2.csv": write(rows[cut:])}) == rows
 
 
-@given(content=st.text('a",\n\r', max_size=30).map(str.encode), block_bytes=st.sampled_from([1, 2, 5]))
-def test_blocks_make_no_difference(content: bytes, block_bytes: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("blocks")
+@given(
+    rows=st.lists(st.tuples(*[st.text('a" é,', max_size=5)] * 2).filter(any), max_size=8),
+    newline=st.sampled_from(["\n", "\r\n", "\r"]),
+    block_bytes=st.sampled_from([1, 3, 2**20]),
+)
+def test_quotes_are_text_on_request(
+    rows: list[tuple[str, str]], newline: str, block_bytes: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    lines = ['x\t"y', *map("\t".join, rows), '"', '\0"\t']
+    source = open_files(
+        open_csv,
+        tmp_path_factory.mktemp("quotes"),
+        {"data.tsv": newline.join(lines).encode()},
+        given=AddOptions(quotes=False, header=True),
+        block_bytes=block_bytes,
+    )
+    assert source.summary == "1 CSV file (tab, quotes are text, UTF-8, with a header, as requested)"
+    found, bad = read_all(source)
+    assert found == [
+        (line, {"x": first or None, '"y': second or None}) for line, (first, second) in enumerate(rows, start=2)
+    ]
+    assert list(map(str, bad)) == [
+        f"data.tsv:{len(rows) + 2}: expected 2 values, found 1",
+        f"data.tsv:{len(rows) + 3}: contains a NUL byte",
+    ]
+
+
+@given(
+    content=st.text('a",\n\r', max_size=30).map(str.encode),
+    block_bytes=st.sampled_from([1, 2, 5]),
+    quotes=st.booleans(),
+)
+def test_blocks_make_no_difference(
+    content: bytes, block_bytes: int, quotes: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder, options = tmp_path_factory.mktemp("blocks"), AddOptions(quotes=quotes)
     content = b"x,y\n" + content
-    whole = read_all(open_files(open_csv, folder, content))
-    assert read_all(open_files(open_csv, folder, content, block_bytes=block_bytes)) == whole
+    whole = read_all(open_files(open_csv, folder, content, given=options))
+    assert read_all(open_files(open_csv, folder, content, given=options, block_bytes=block_bytes)) == whole
 
 
 @pytest.mark.long
