@@ -52,3 +52,10 @@ def test_quotes_that_are_text_stay_so_in_the_next_version(catalog: registry.Cata
     source.write_text(source.read_text() + '3\tsaid "he"\n')
     assert catalog.add(source, "x").outcome == "published"
     assert read(catalog, "text") == ['"Well" he said', '"open', 'said "he"']
+
+
+def test_a_first_quote_that_is_never_closed_may_be_text(catalog: registry.Catalog, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('"a\n"b\n')
+    assert refuse(catalog, tmp_path / "a.csv")[1] == "Add the missing quote. If quotes are text: quotes=False"
+    catalog.add(tmp_path / "a.csv", "x", quotes=False)
+    assert read(catalog, '"a') == ['"b']
