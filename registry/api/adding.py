@@ -120,8 +120,8 @@ class Addition:
             self._catalog._require_target([self.reference], has_files=self._stored is None)
         target = self._catalog._target(
             promote,
-            model.count_progress(progress, "verifying", str(self.reference)),
             progress,
+            str(self.reference),
             processes=processes,
             producer=self._producer,
             name_use=self._name_use,

@@ -235,7 +235,6 @@ def _send(
         shards,
         to._target(
             None if version.canonical == version.version else False,
-            None,
             progress,
             default_config=_is_default(source.backend, to.backend, version),
             experiment_defaults=source.backend.experiments.of_version(version),

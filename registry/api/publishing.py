@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from registry.api.reports import ImportReport
     from registry.building import DatasetBuilder
     from registry.catalog import CatalogBackend, DataDirectory
-    from registry.model import Advance, Producer, ProgressCallback
+    from registry.model import Producer, ProgressCallback
     from registry.prepared import PreparedDataset
     from registry.publishing import Preview, Publication, Target
     from registry.storage import Store
@@ -149,11 +149,10 @@ class Publishing:
         store = open_data(self.data_dir, catalog=self.backend)
         # A build with older code must not move unversioned look-ups back to its own canonical version.
         is_experimental = promote is None and builder.version != builder.canonical_version
-        advance = model.count_progress(progress, "verifying", str(builder.reference))
         target = self._target(
             False if is_experimental else promote,
-            advance,
             progress,
+            str(builder.reference),
             processes=processes,
             producer=model.Producer(action="build"),
             description=words,
@@ -220,8 +219,8 @@ class Publishing:
         defaults = self._experiment_defaults(builder, published)
         self.require_data_dir(for_new=published is None)
         builder, store = builder.with_experiment_defaults(defaults), open_data(self.data_dir, catalog=self.backend)
-        advance = model.count_progress(progress, "verifying", str(builder.reference))
-        target = self._target(False, advance, processes=processes, producer=model.Producer(action="build"))
+        producer = model.Producer(action="build")
+        target = self._target(False, progress, str(builder.reference), processes=processes, producer=producer)
         with build_dataset(
             builder, store, processes=processes, num_shards=num_shards, is_preview=True, progress=progress
         ) as build:
@@ -281,8 +280,8 @@ class Publishing:
         prepared = read_prepared(source)
         self._refuse_protected(prepared.reference, promote)
         self._require_target([prepared.reference])
-        advance = model.count_progress(progress, "verifying", os.fspath(folder))
-        target = self._target(promote, advance, progress, producer=model.Producer(action="publish"), description=words)
+        producer = model.Producer(action="publish")
+        target = self._target(promote, progress, os.fspath(folder), producer=producer, description=words)
         publication = publish_folder(source, target, version_to_prepare=code)
         if not publication.newly and code is not None:
             self._check_code_version(publication.version.reference, code)
@@ -345,7 +344,7 @@ class Publishing:
             return ImportReport(list_found(folders))
         # The default config is decided for each version.
         producer = model.Producer(action="import")
-        target = self._target(promote, None, progress, producer=producer, trust_lengths=trust_lengths)
+        target = self._target(promote, progress, producer=producer, trust_lengths=trust_lengths)
         return ImportReport(
             publish_found(folders, target, copy=copy, store_of=partial(open_version, self.data_dir), progress=progress)
         )
@@ -444,10 +443,9 @@ class Publishing:
         if is_derived and place is not None:
             self.require_same_source(prepared, place)
         self._require_target([prepared.reference], has_files=not in_place)
-        advance = model.count_progress(progress, "verifying", str(prepared.reference))
         producer = model.Producer(action="import") if place is None else _import_from(place)
         name_use = "derived" if is_derived and place is not None else None
-        target = self._target(promote, advance, progress, producer=producer, name_use=name_use)
+        target = self._target(promote, progress, str(prepared.reference), producer=producer, name_use=name_use)
         return publish_folder(source, target, prepared=prepared, in_place=in_place)
 
     def require_same_source(self, prepared: PreparedDataset, place: str | os.PathLike[str]) -> None:
@@ -539,8 +537,7 @@ class Publishing:
         words.warn_of_license()
         words.require_features(read_prepared(source).features)
         self.require_data_dir()
-        advance = model.count_progress(progress, "verifying", os.fspath(folder))
-        target = self._target(False, advance, producer=model.Producer(action="publish"))
+        target = self._target(False, progress, os.fspath(folder), producer=model.Producer(action="publish"))
         return preview_folder(source, target, show=show)
 
     def _require_target(
@@ -596,16 +593,12 @@ class Publishing:
         return self.directory.require(for_new=for_new)
 
     def _target(
-        self,
-        promote: bool | None,
-        advance: Advance | None,
-        progress: ProgressCallback | None = None,
-        **fields: Any,
+        self, promote: bool | None, progress: ProgressCallback | None, subject: str | None = None, **fields: Any
     ) -> Target:
         """This catalog and its data directory, as the target of a publication.
 
-        ``advance`` counts verified records. ``progress`` is called while shards are uploaded. ``fields`` are further
-        fields of ``Target``.
+        ``progress`` is called while records of ``subject`` are verified, and while shards are uploaded. ``fields`` are
+        further fields of ``Target``.
         """
         from registry.publishing import Patience, Target
 
@@ -616,7 +609,7 @@ class Publishing:
             promote=promote,
             actor=log_actor(),
             indexes=open_indexes(),
-            advance=advance,
+            advance=None if subject is None else model.count_progress(progress, "verifying", subject),
             progress=progress,
             patience=Patience.from_environment(progress),
             **fields,
