@@ -14,7 +14,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from registry.catalog.paging import load_shards
 from registry.catalog.service.messages import Reading, codec, load_value
 from registry.catalog.values import DataDirectory
-from registry.catalog.wrapper import CatalogWrapper, pass_call
+from registry.catalog.wrapper import IS_BRIEF, CatalogWrapper, pass_call
 from registry.errors import CatalogError, CatalogUnavailableError, CatalogUnavailableWarning, UsageError, warn
 from registry.model import DatasetVersion, Reference, Shard, ShardLengths, describe_moment
 from registry.storage.memory import Memory
@@ -37,9 +36,6 @@ _SHARD_FIELDS: Final = [field.name for field in fields(Shard)]
 _DOUBT: Final = "doubt"
 MOST_SHARDS: Final = 20_000
 """A look-up keeps the digests of at most this many shards, two megabytes. ``remember`` keeps any number."""
-
-IS_BRIEF: Final[ContextVar[bool]] = ContextVar("is_brief", default=False)
-"""Whether the answer to the present call is known, too: the catalog is asked with ``Limits.brief``."""
 
 _AWAY_SECONDS: Final = 30
 """How long a catalog that did not answer is not asked again for what is known."""

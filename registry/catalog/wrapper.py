@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Self
+from contextvars import ContextVar
+from typing import Any, Final, Self
+
+IS_BRIEF: Final[ContextVar[bool]] = ContextVar("is_brief", default=False)
+"""Whether the answer to the present call is known, too: the catalog is asked with ``Limits.brief``."""
 
 
 class CatalogWrapper(ABC):

@@ -17,10 +17,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
-from registry.catalog.remembering import IS_BRIEF
 from registry.catalog.service.problems import UNAVAILABLE, load_error
 from registry.catalog.site.requests import SiteServer, server_unavailable
 from registry.catalog.web_urls import is_loopback
+from registry.catalog.wrapper import IS_BRIEF
 from registry.errors import (
     CatalogError,
     CatalogRefusedError,
