@@ -71,12 +71,12 @@ def find_splits(names: Sequence[str], options: AddOptions, *, folders_only: bool
     {'ab': ['split=a.b/x.csv']}
 
     A folder names a split if it is called ``split=NAME``, if its whole name is the word of a split, or if the name of a
-    folder next to it differs only in this word (``train_images`` next to ``test_images``). The outermost such folder
-    decides. If there is none, the name of the file decides: one of its parts between ``.``, ``_`` and ``-`` must be
-    such a word, followed only by numbers and the extension. If other parts follow (``test_en.jsonl``), the word counts
-    only if other names also contain a split: ``test_scores.csv`` alone may be the scores of a test. A name with the
-    words of two splits belongs to no split. Next to files of such splits, ``extra-00000-of-00002.parquet`` is a shard
-    of the split ``extra``.
+    folder next to it differs only in this word and in numbers (``train_images`` next to ``test_images``). The outermost
+    such folder decides. If there is none, the name of the file decides: one of its parts between ``.``, ``_`` and ``-``
+    must be such a word, followed only by numbers and the extension. If other parts follow (``test_en.jsonl``), the word
+    counts only if other names also contain a split: ``test_scores.csv`` alone may be the scores of a test. A name with
+    the words of two splits belongs to no split. Next to files of such splits, ``extra-00000-of-00002.parquet`` is a
+    shard of the split ``extra``.
 
     Args:
         names: names of the files that contain records, joined by ``/``.
@@ -209,13 +209,16 @@ def _split_of_value(path: str) -> str:
 
 
 def _word_in(parts: Sequence[str], name: str) -> tuple[str | None, str]:
-    """Return the split that exactly one of ``parts`` names, and the other parts of the name (may be "")."""
+    """Return the split that exactly one of ``parts`` names, and the other parts of the name without numbers."""
     words = [(place, match) for place, part in enumerate(parts) if (match := _WORD.fullmatch(part))]
     if len(words) != 1:
         return None, name
     place, match = words[0]
-    rest = [*parts[:place], "", *parts[place + 1 :]]
-    return _WORDS[match[1].lower()], "/".join(rest)
+    if len(parts) == 1:
+        return _WORDS[match[1].lower()], ""
+    # LibriSpeech has train-clean-100 next to dev-clean.
+    rest = [*parts[:place], "", *(part for part in parts[place + 1 :] if not part.isdecimal())]
+    return _WORDS[match[1].lower()], f"/{'/'.join(rest)}"
 
 
 def _split_of_file(name: str) -> tuple[str | None, bool]:

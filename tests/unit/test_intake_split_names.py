@@ -78,8 +78,10 @@ def test_a_word_with_other_words_after_it_counts_next_to_another_split() -> None
 def test_folders_that_differ_only_in_the_word_are_splits() -> None:
     names = ["train_images/1.png", "test_images/1.png"]
     assert assign_splits(names, {}) == {"train": names[:1], "test": names[1:]}
-    names = ["bullet_train/1.png", "crash_test/1.png"]
-    assert assign_splits(names, {}) == {"train": names}
+    names = ["dev-clean/1.flac", "train-clean-100/1.flac", "train-clean-360/1.flac"]
+    assert assign_splits(names, {}) == {"train": names[1:], "validation": names[:1]}
+    for names in (["bullet_train/1.png", "crash_test/1.png"], ["test_1/1.png", "test_2/1.png"]):
+        assert assign_splits(names, {}) == {"train": names}
 
 
 def test_a_picture_called_test_is_a_picture() -> None:
