@@ -38,6 +38,7 @@ _PUBLISHING: Final = ("bump", "number", "reason", "promote", "processes", "show"
 """The options of ``Addition.publish``. The others describe the source."""
 
 _MOST_COLUMNS = 50
+_MOST_OF_TYPE = 100
 _MOST_FILES = 20
 _EXAMPLES = {
     "--feature": "--feature label=ClassLabel",
@@ -329,7 +330,7 @@ def _describe_plan(addition: Addition) -> Iterator[Block]:
         plan.schema.columns,
         {
             "FEATURE": lambda row: row.name,
-            "TYPE": describe_type,
+            "TYPE": lambda row: _shorten(describe_type(row)),
             "EXAMPLE": lambda row: row.example,
             "NULLS": lambda row: "" if row.num_nulls is None else row.num_nulls,
             "REASON": lambda row: row.reason,
@@ -340,6 +341,11 @@ def _describe_plan(addition: Addition) -> Iterator[Block]:
         yield f"columns left out, as requested: {', '.join(plan.schema.skipped)}"
     yield ""
     yield from _describe_files(plan)
+
+
+def _shorten(word: str) -> str:
+    """Shorten a type, such as an object with a field for each user; ``--schema-out`` and ``--format json`` do not."""
+    return word if len(word) <= _MOST_OF_TYPE else f"{word[:_MOST_OF_TYPE]}…"
 
 
 def _describe_files(plan: Plan) -> Iterator[Block]:

@@ -57,6 +57,8 @@ arrow: Any = import_pyarrow("adding data")
 MAX_CLASSES: Final = 10_000
 """The maximum number of classes. More distinct values are hardly classes, and all names are kept in memory."""
 
+_MOST_REASONS: Final = 4
+
 MAX_NAME: Final = 1_000
 """The maximum number of characters in the name of a class."""
 
@@ -209,7 +211,10 @@ class Inference:
             feature = features_of_schema(arrow.schema([(name, kind)]), optional=united.nulls)[name]
         except (FeatureError, PreparedFormatError) as error:
             place = show_place(column.order[0])
-            raise _cannot_store(name, f"{place}: column {quote(name)}: {error.message}") from error
+            problem = error.message.removeprefix(f"column {name!r}: ")
+            raise _cannot_store(name, f"{place}: column {quote(name)}: {problem}") from error
+        more = [f"and {len(reasons) - _MOST_REASONS} more"] if len(reasons) > _MOST_REASONS + 1 else []
+        reasons = [*reasons[:_MOST_REASONS], *more] if more else reasons
         reason = "; ".join(filter(None, reasons)) or "as in the source"
         return replace(plain, feature=feature, arrow_type=kind, reason=reason, decimals=tuple(united.decimals))
 
@@ -367,13 +372,9 @@ def _describe_hint(hint: Feature) -> str:
 
 def _explain_nulls(name: str, kind: Any) -> str:
     """Explain how nulls are stored in a column of nested values."""
-    types = arrow.types
-    if types.is_struct(kind):
+    if arrow.types.is_struct(kind):
         return "in a null struct, every field is null"
-    told = "a list cannot be null"
-    if types.is_fixed_size_list(kind) or types.is_nested(kind.value_type):
-        return told
-    return f"{told}; to read null as an empty list: {_option(name, f'{type_word(kind.value_type)}[]?')}"
+    return f"a list cannot be null; to read null as an empty list: {_option(name, f'{type_word(kind.value_type)}[]?')}"
 
 
 def _option(name: str, word: str) -> str:

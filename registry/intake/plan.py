@@ -39,8 +39,22 @@ from registry.storage.temporary import check_free_space
 KEPT_BYTES: Final = 2**30
 """Text is parsed only once if its rows fit into this number of bytes of a temporary file."""
 
-_MOST_BAD: Final = 10
-"""If there are more bad rows than this for each usable one, the source is probably misread."""
+_NULL_LIST: Final = re.compile(r"the type (\S+) reads it as an empty list")
+_ANY_SEPARATOR: Final = ", sep=None, engine='python'"
+_READERS: Final = (
+    ("csv", f"^({OPEN_QUOTE}|{TEXT_AFTER_QUOTE})$", "If a backslash escapes quotes", ", escapechar='\\\\'"),
+    (
+        *("csv", r'expected float\d+, found "-?[0-9.]*,[0-9]+"$', "If the comma is the decimal mark"),
+        f"{_ANY_SEPARATOR}, decimal=',', thousands='.'",
+    ),
+    (
+        *("csv", r'expected u?int\d+, found "-?[0-9]{1,3}(,[0-9]{3})+"$', "If commas separate thousands"),
+        f"{_ANY_SEPARATOR}, thousands=','",
+    ),
+    ("json", "is not a number in JSON", "To read NaN and infinity", ""),
+    ("json", "^expected an object, found a (text|number|bool|list)", "If the list is a table", ""),
+)
+"""Reasons that another reader resolves: its name in pandas, a pattern of the reason, when it applies, and options."""
 
 MOST_NAMED: Final = 20
 MOST_KEPT: Final = 10_000
@@ -78,8 +92,8 @@ class BadRows:
         """Raise an UnusableRowsError that names the first rows, if there are more than allowed.
 
         Args:
-            num_usable: the number of the other rows. If they are very few, the hint does not suggest leaving out all
-                rows that cannot be used.
+            num_usable: the number of the other rows. If they are fewer, the source is probably misread, and the hint
+                does not suggest leaving out rows.
             columns: the columns of the schema, whose types may be at fault.
         """
         if self.count <= self.allowed:
@@ -89,13 +103,13 @@ class BadRows:
             lines.append(f"  and {self.count - len(lines):,} more")
         limit = f", and at most {self.allowed:,} may be skipped" if self.allowed else ""
         subject = "1 row or file" if self.count == 1 else f"{self.count:,} rows or files"
-        ways = self._explain_nulls() + self._explain_retype(columns) + self._explain_mixed() + self._explain_quotes()
+        ways = self._explain_nulls() + self._explain_retype(columns) + self._explain_reasons()
         raise UnusableRowsError(
             "\n".join([f"{subject} cannot be used{limit}", *lines]),
             hint=(
                 f"Correct them, or leave them out: {spell('skip_bad', self.count)}{ways}"
-                if num_usable * _MOST_BAD >= self.count
-                else self._explain_types(columns, ways, "No row fits" if num_usable == 0 else "Almost no row fits")
+                if num_usable >= self.count
+                else self._explain_types(columns, ways, "No row fits" if num_usable == 0 else "Most rows do not fit")
             ),
             details={
                 "num_bad": self.count,
@@ -116,21 +130,23 @@ class BadRows:
         own = "".join(f". To change one type: {spell('features', pair)}" for pair in types[:1])
         return f". To infer all types anew, not as in the previous version: {spell('retype', True)}{own}"
 
-    def _explain_mixed(self) -> str:
-        """Return a hint that keeps a column whose values have several types."""
-        mixed = (row.column for row in self.first if row.reason == MIXED_LIST)
-        column = next((re.split(r"\[\]|/", path)[0] for path in mixed if path), None)
-        return "" if column is None else f". To keep the column as text: {spell('features', {column: 'Text'})}"
+    def _explain_reasons(self) -> str:
+        """Return hints for the first reasons that a type or another reader resolves."""
+        ways = dict.fromkeys(way for row in self.first[:MOST_NAMED] for way in self._ways_out(row))
+        return "".join(f". {way}" for way in list(ways)[:2])
 
-    def _explain_quotes(self) -> str:
-        """Return a hint that reads quotes as their writer meant them."""
-        name = next((row.file for row in self.first if row.reason in (OPEN_QUOTE, TEXT_AFTER_QUOTE)), None)
-        if name is None or not self.is_csv:
-            return ""
-        return (
-            f". If quotes are text: {spell('quotes', False)}"
-            f". If a backslash escapes quotes: registry.add(pandas.read_csv({name!r}, escapechar='\\\\'), 'NAME')"
-        )
+    def _ways_out(self, row: BadRow) -> Iterator[str]:
+        column = re.split(r"\[\]|/", row.column or "")[0]
+        if column and (row.reason == MIXED_LIST or row.reason.endswith(" does not fit into 64 bits")):
+            yield f"To keep the column as text: {spell('features', {column: 'Text'})}"
+        if empty := _NULL_LIST.search(row.reason):
+            yield f"To read null as an empty list: {spell('features', {column: empty[1]})}"
+        if row.reason in (OPEN_QUOTE, TEXT_AFTER_QUOTE) and self.is_csv:
+            yield f"If quotes are text: {spell('quotes', False)}"
+        for function, pattern, when, options in _READERS:
+            if (function == "csv") == self.is_csv and re.search(pattern, row.reason):
+                lines = ", lines=True" if function == "json" and "jsonl" in row.file else ""
+                yield f"{when}: registry.add(pandas.read_{function}({row.file!r}{options}{lines}), 'NAME')"
 
     def _explain_nulls(self) -> str:
         """Return a hint that reads texts at fault as null, if they usually mean it."""
@@ -145,7 +161,9 @@ class BadRows:
         types = import_pyarrow().types
         ways = []
         for column in columns:
-            reasons = [row.reason for row in self.first if row.column == column.name]
+            reasons = [
+                row.reason for row in self.first if row.column == column.name and not _NULL_LIST.search(row.reason)
+            ]
             kind = column.arrow_type.value_type if is_nullable(column.arrow_type) else column.arrow_type
             is_text = types.is_string(kind)
             if not reasons or (is_text and not any("UTF-8" in reason for reason in reasons)):

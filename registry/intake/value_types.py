@@ -153,6 +153,11 @@ class ValueTypes:
 
         self.element.update(array.flatten(), place_of_element)
 
+    @property
+    def has_parts(self) -> bool:
+        """Whether values are lists, structs or null, so that ``list of TYPE`` does not describe them."""
+        return self.fields is not None or self.element is not None or self.num_nulls > 0
+
     def ordered_fields(self) -> list[tuple[str, ValueTypes]]:
         """The fields of the structs, in the order of their first occurrence."""
         result = sorted((self.fields or {}).items(), key=lambda item: (item[1][0], item[0]))
@@ -177,9 +182,10 @@ class ValueTypes:
         self, united: United, path: str, num_values: int = 0, *, is_nested: bool = False, is_in_list: bool = False
     ) -> Any:
         """Return the type of the values at ``path``, of which there are ``num_values`` with those that are missing."""
-        has_structs = self.element is not None and self.element.fields is not None
-        # A value that may be null here is stored as a list of zero or one element.
-        is_wrapped = is_in_list or (self.element is not None and (has_structs or is_nested))
+        # A value that may be null here is stored as a list of zero or one element. A type of the user makes a null an
+        # empty list if it is a column of lists of plain values.
+        is_plain = self.element is not None and not self.element.has_parts and self.list_sizes == {-1}
+        is_wrapped = is_in_list or (self.element is not None and (is_nested or not is_plain or path in united.nullable))
         has_nulls = self.num_nulls > 0 or self.num_values < num_values or (is_wrapped and path in united.nullable)
         used = {name: seen for name, seen in self.seen.items() if seen.has_values} or self.seen
         forms = {"leaf" if seen.kind is not None else name for name, seen in used.items()}

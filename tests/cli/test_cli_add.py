@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable
 from functools import partial
@@ -106,3 +107,12 @@ def test_a_folder_of_images_accounts_for_every_file(cli: Cli, folder: Path) -> N
         assert pets.features["label"].names == ("cat", "dog")  # type: ignore[attr-defined]
         (example,) = pets.read("validation")
         assert (example["image"] == [2, 0, 0]).all()
+
+
+def test_long_types_and_reasons_are_shortened(empty: Cli, workspace: Path) -> None:
+    rows = [{"users": [{f"user {number}": number}]} for number in range(100)]
+    (workspace / "a.json").write_text(json.dumps(rows))
+    lines = empty("add", str(workspace / "a.json"), "--as", "a", "--dry-run").out.splitlines()
+    line = next(line for line in lines if line.startswith("users"))
+    assert line.endswith("; users[]/user 3 may be null; and 96 more")
+    assert len(line) < 400

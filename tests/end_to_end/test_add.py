@@ -373,7 +373,8 @@ def test_a_title_above_the_header_is_not_an_advice_to_leave_out_the_table(
     with pytest.raises(UnusableRowsError) as caught:
         catalog.add(tmp_path / "x.csv")
     assert caught.value.hint == (
-        "Almost no row fits. Check how the source is written, and that its first line is neither a title nor a comment."
+        "Most rows do not fit. Check how the source is written, and that its first line is neither a title nor a "
+        "comment."
     )
 
 

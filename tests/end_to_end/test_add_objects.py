@@ -42,5 +42,5 @@ def test_hints_of_objects_are_arguments(tmp_path: Path) -> None:
     assert (refused.value.message, refused.value.hint) == (
         "1 row or file cannot be used\n"
         "  data:2, column 'x': 1180591620717411303424 cannot be stored: it does not fit into 64 bits",
-        "Correct them, or leave them out: skip_bad=1",
+        "Correct them, or leave them out: skip_bad=1. To keep the column as text: features={'x': 'Text'}",
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import registry
@@ -27,21 +29,42 @@ def read(catalog: registry.Catalog, column: str) -> list[Any]:
     return sorted(value.decode() if isinstance(value, bytes) else value for value in values)
 
 
-def test_a_csv_that_escapes_quotes_with_backslashes_is_read_with_pandas(
-    catalog: registry.Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+WAYS: dict[str, tuple[str, str, dict[str, Any], str, list[Any]]] = {
+    # what is unusual: the file, its text, options, the call of pandas in the hint, and the values of the column x
+    "backslashes": (
+        "a.csv",
+        'x,y\n"he said \\"hi\\", ok",1\n',
+        {},
+        "read_csv('a.csv', escapechar='\\\\')",
+        ['he said "hi", ok'],
+    ),
+    "decimal comma": (
+        *("a.csv", "x;y\n1.234,5;1\n", {"features": {"x": "float64"}}),
+        *("read_csv('a.csv', sep=None, engine='python', decimal=',', thousands='.')", [1234.5]),
+    ),
+    "thousands": (
+        *("a.csv", 'x,y\n"1,234",1\n', {"features": {"x": "int32"}}),
+        *("read_csv('a.csv', sep=None, engine='python', thousands=',')", [1234]),
+    ),
+    "infinity": ("a.json", '[{"x": Infinity}]', {}, "read_json('a.json')", [float("inf")]),
+    "infinity in lines": ("a.jsonl", '{"x": Infinity}', {}, "read_json('a.jsonl', lines=True)", [float("inf")]),
+}
+
+
+@pytest.mark.parametrize("unusual", WAYS)
+def test_the_hint_reads_the_file_with_pandas(
+    catalog: registry.Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unusual: str
 ) -> None:
-    """Arrow's parser would make it ``he said \\hi\\", ok"``."""
     pandas = pytest.importorskip("pandas")
+    name, text, options, call, values = WAYS[unusual]
     monkeypatch.chdir(tmp_path)
-    Path("a.csv").write_text('id,text\n1,"he said \\"hi\\", ok"\n2,plain\n')
-    message, hint = refuse(catalog, "a.csv")
-    assert message == "1 row or file cannot be used\n  a.csv:2: text follows the closing quote of a field"
-    assert hint == (
-        "Correct them, or leave them out: skip_bad=1. If quotes are text: quotes=False. If a backslash escapes quotes: "
-        "registry.add(pandas.read_csv('a.csv', escapechar='\\\\'), 'NAME')"
-    )
-    catalog.add(pandas.read_csv("a.csv", escapechar="\\"), "x")
-    assert read(catalog, "text") == ['he said "hi", ok', "plain"]
+    Path(name).write_text(text)
+    _, hint = refuse(catalog, name, **options)
+    assert hint is not None
+    assert hint.startswith("No row fits")
+    assert f": registry.add(pandas.{call}, 'NAME')" in hint
+    catalog.add(eval(f"pandas.{call}", {"pandas": pandas}), "x")  # noqa: S307  # the text is above
+    assert read(catalog, "x") == values
 
 
 def test_quotes_that_are_text_stay_so_in_the_next_version(catalog: registry.Catalog, tmp_path: Path) -> None:
@@ -55,7 +78,42 @@ def test_quotes_that_are_text_stay_so_in_the_next_version(catalog: registry.Cata
 
 
 def test_a_first_quote_that_is_never_closed_may_be_text(catalog: registry.Catalog, tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text('"a\n"b\n')
+    (tmp_path / "a.csv").write_text('"a\nb\n')
     assert refuse(catalog, tmp_path / "a.csv")[1] == "Add the missing quote. If quotes are text: quotes=False"
     catalog.add(tmp_path / "a.csv", "x", quotes=False)
-    assert read(catalog, '"a') == ['"b']
+    assert read(catalog, '"a') == ["b"]
+
+
+def test_a_number_of_more_than_64_bits_can_be_text(catalog: registry.Catalog, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"x": 123456789012345678901234567890}\n{"x": 1}\n')
+    assert refuse(catalog, tmp_path / "a.jsonl")[1] == (
+        "Correct them, or leave them out: skip_bad=1. To keep the column as text: features={'x': 'Text'}"
+    )
+
+
+def test_null_lists_can_be_empty_lists(catalog: registry.Catalog, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"x": ["a"]}\n{"x": null}\n{}\n')
+    assert refuse(catalog, tmp_path / "a.jsonl")[1] == (
+        "Most rows do not fit. To read null as an empty list: features={'x': 'Text[]?'}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([[1, None], None, [2]], pa.list_(pa.int64())),
+        ([[1.0, 2.0], None, [3.0, 4.0]], pa.list_(pa.float64(), 2)),
+        ([[["a"], []], None, [["b"]]], pa.list_(pa.list_(pa.string()))),
+    ],
+)
+def test_a_null_beside_lists_that_no_type_describes_is_kept(
+    catalog: registry.Catalog, tmp_path: Path, values: list[Any], kind: Any
+) -> None:
+    table = pa.table({"id": [1, 2, 3], "x": pa.array(values, kind)})
+    pq.write_table(table, tmp_path / "x.parquet")
+    catalog.add(tmp_path / "x.parquet", "x", key="id")
+    catalog.dataset("x").export("parquet", tmp_path / "out.parquet")
+    assert pq.read_table(tmp_path / "out.parquet").sort_by("id").to_pylist() == table.to_pylist()
+    pq.write_table(table.take([0, 2]), tmp_path / "x.parquet")
+    catalog.add(tmp_path / "x.parquet", "x")
+    assert catalog.dataset("x").features == catalog.dataset("x:1.0.0").features
