@@ -148,7 +148,7 @@ def _open(files: Files, options: AddOptions, kind: str, read_tables: _Tables) ->
                 hints.update(hints_of(described, _plain(first, described, name)))
             metadata.append(replace(metadata_of_schema(schema), custom=kept_features(described)))
         else:
-            _check_same_schema(seen[0], seen[-1])
+            require_same_columns(seen[0][0], seen[0][1].names, name, names)
         return partial(_read, files.store, name, seen[0][1].names, described, read_tables)
 
     source = make_parts(files, options, kind, open_file)
@@ -294,33 +294,6 @@ def _first_bad(column: Any) -> int:
         else:
             start = middle
     return start
-
-
-def _check_same_schema(first: tuple[str, Any], other: tuple[str, Any]) -> None:
-    """Check that two files have the same columns, in any order, of the same types."""
-    require_same_columns(first[0], first[1].names, other[0], other[1].names)
-    for field in first[1]:
-        found = other[1].field(field.name)
-        kinds = _comparable(field.type), _comparable(found.type)
-        if kinds[0] != kinds[1] and "null" not in kinds:
-            raise SourceError(
-                f"column {field.name!r} is {field.type} in {first[0]}, and {found.type} in {other[0]}",
-                hint=f"Write {other[0]} again with {field.type} in this column.",
-                details={
-                    "files": [first[0], other[0]],
-                    "column": field.name,
-                    "types": [str(field.type), str(found.type)],
-                },
-            )
-
-
-def _comparable(kind: Any) -> str:
-    """Return a type as text that is equal for types with the same values."""
-    while isinstance(kind, arrow.BaseExtensionType):
-        kind = kind.storage_type
-    if types.is_dictionary(kind):
-        kind = kind.value_type
-    return str(kind).replace("large_", "").replace("_view", "").replace(" not null", "")
 
 
 KIND: Final = "hugging_face"

@@ -21,6 +21,7 @@ from registry.errors import SourceError
 from registry.features import ClassLabel, Image
 from registry.intake import arrow_files, value_types
 from registry.intake.arrow_files import open_arrow, open_parquet
+from registry.intake.inference import Inference
 from registry.intake.source import Rows, Source
 
 HINT = "Get the file again, or write it again."
@@ -111,16 +112,21 @@ def test_another_order_of_columns_is_the_same_source(tmp_path: Path, opener: Ope
 
 
 @pytest.mark.parametrize(("opener", "write"), FORMATS)
-def test_other_columns_or_types_are_an_error(tmp_path: Path, opener: Opener, write: Writer) -> None:
+def test_other_columns_are_an_error_and_other_types_are_united(tmp_path: Path, opener: Opener, write: Writer) -> None:
     first = write(pa.table({"a": [1], "b": ["x"]}))
     assert refuse(opener, tmp_path, {"1": first, "2": write(pa.table({"a": [1], "c": ["x"]}))}) == (
         "1 and 2 have different columns: 2 lacks 'b', and 1 lacks 'c'",
         "The files and splits of a dataset must have the same columns. Add the others as another dataset.",
     )
-    assert refuse(opener, tmp_path, {"1": first, "2": write(pa.table({"a": [1.5], "b": ["x"]}))}) == (
-        "column 'a' is int64 in 1, and double in 2",
-        "Write 2 again with int64 in this column.",
-    )
+    source = open_files(opener, tmp_path, {"1": first, "2": write(pa.table({"a": [1.5], "b": ["x"]}))})
+    inference = Inference(source, {})
+    for part in source.parts:
+        for rows in part.read():
+            inference.update(part.name, rows)
+    assert [(column.arrow_type, column.reason) for column in inference.schema().columns] == [
+        (pa.float64(), "widened to float64 at 2:1"),
+        (pa.string(), "as in the source"),
+    ]
     nulls = write(pa.table({"a": pa.nulls(1), "b": ["x"]}))
     assert len(read_rows(open_files(opener, tmp_path, {"1": first, "2": nulls}))) == 2
 
