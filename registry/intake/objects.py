@@ -187,6 +187,8 @@ def _describe(value: Any) -> str:
 
 
 def _hint(value: Any) -> str:
+    if getattr(getattr(value, "dtype", None), "names", None):
+        return "Pass its columns: catalog.add({name: array[name] for name in array.dtype.names}, NAME)"
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return "Name the column: catalog.add({'x': array}, NAME)"
     return _KNOWN

@@ -188,6 +188,16 @@ def test_unusable_objects_are_refused(given: Any, message: str | None) -> None:
     assert message is None or str(caught.value) == message
 
 
+def test_the_hint_for_an_array_of_records_names_its_columns() -> None:
+    array = np.array([(1, "a"), (2, "b")], [("x", "i4"), ("y", "U1")])
+    with pytest.raises(SourceError) as caught:
+        open_object(array)
+    assert caught.value.hint == (
+        "Pass its columns: catalog.add({name: array[name] for name in array.dtype.names}, NAME)"
+    )
+    assert rows_of({name: array[name] for name in array.dtype.names}) == [{"x": 1, "y": "a"}, {"x": 2, "y": "b"}]
+
+
 def test_arrow_tables_batches_streams_and_datasets_give_the_same_rows() -> None:
     table = pa.table({"x": [1, None], "c": pa.array(["a", "b"]).dictionary_encode(), "v": pa.array([[1], []])})
     want = table.to_pylist()
