@@ -41,7 +41,7 @@ from registry.intake.object_tables import (
 )
 from registry.intake.options import AddOptions
 from registry.intake.source import MAX_BYTES, MAX_ROWS, Files, Rows, Source
-from registry.intake.value_types import as_mask, is_list, make_lists
+from registry.intake.value_types import is_list, make_lists
 from registry.interop.dataset_card import HUGGING_FACE, KEPT
 from registry.model import DatasetMetadata
 from registry.model.split import check_split_name
@@ -54,7 +54,7 @@ from registry.shards.arrow_schema import (
     hugging_face_info,
     metadata_of_schema,
 )
-from registry.shards.arrow_values import import_pyarrow
+from registry.shards.arrow_values import as_mask, import_pyarrow
 from registry.shards.row_groups import RowGroupShard, ShardFile
 from registry.splits import counted
 from registry.storage import Store

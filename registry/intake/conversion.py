@@ -30,7 +30,6 @@ from registry.intake.value_types import (
     Converted,
     Faults,
     as_integers,
-    as_mask,
     count_type,
     in_halves,
     inexact_integers,
@@ -38,10 +37,11 @@ from registry.intake.value_types import (
     is_nullable,
     plain_type,
     python_value,
+    python_values,
     show_type,
     struct_of_map,
 )
-from registry.shards.arrow_values import import_pyarrow, plain_array
+from registry.shards.arrow_values import as_mask, as_numbers, from_numbers, from_texts, import_pyarrow, plain_array
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -152,13 +152,13 @@ def _find_outside(converted: Any, leaf: Tensor) -> Faults:
         return {}
     present = converted.drop_null()
     if isinstance(leaf, BBox):
-        values = present.flatten().to_numpy(zero_copy_only=False).reshape(-1, 4)
+        values = as_numbers(present.flatten()).reshape(-1, 4)
     elif types.is_temporal(converted.type):
-        values = as_integers(present).to_numpy(zero_copy_only=False)
+        values = as_numbers(as_integers(present))
     elif types.is_string(converted.type):
         values = present.cast(arrow.binary()).to_numpy(zero_copy_only=False)
     else:
-        values = present.to_numpy(zero_copy_only=False)
+        values = (as_mask if types.is_boolean(converted.type) else as_numbers)(present)
     outside = np.flatnonzero(leaf.outside(values))
     if not len(outside):
         return {}
@@ -193,7 +193,7 @@ def _convert_nullable(array: Any, target: _Target) -> Converted:
     values, problems = _convert(array.drop_null(), inner)
     places = np.flatnonzero(valid)
     starts = np.concatenate([np.zeros(1, np.int32), np.cumsum(valid, dtype=np.int32)])
-    lists = arrow.ListArray.from_arrays(arrow.array(starts), values)
+    lists = arrow.ListArray.from_arrays(from_numbers(starts), values)
     return lists.cast(target.kind), {int(places[index]): problem for index, problem in problems.items()}
 
 
@@ -217,7 +217,7 @@ def _convert_structs(array: Any, target: _Target) -> Converted:
         for index, problem in problems.items():
             faults.setdefault(index, f"field {quote(field.name)}: {problem}")
     for name, values in found.items():  # a schema from a file may lack a field
-        for index in np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False)).tolist():
+        for index in places_of(values.is_valid()):
             faults.setdefault(index, f"the schema has no field {quote(name)}")
     return arrow.StructArray.from_arrays(children, fields=list(target.kind)), faults
 
@@ -243,22 +243,22 @@ def _convert_lists(array: Any, target: _Target) -> Converted:
             faults[index] = f"expected {size} values, found {lengths[index].as_py()}"
     rows = np.setdiff1d(np.arange(num_values), list(faults), assume_unique=True)
     if faults:
-        array, lengths = array.take(arrow.array(rows)), lengths.take(arrow.array(rows))
+        array, lengths = array.take(from_numbers(rows)), lengths.take(from_numbers(rows))
     feature = target.feature.feature if isinstance(target.feature, SequenceFeature) else target.feature
     inner = target.inside(feature, target.kind.value_type, is_element=True)
     child, problems = _convert(array.flatten(), inner)
-    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths.to_numpy(zero_copy_only=False), dtype=np.int64)])
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(as_numbers(lengths), dtype=np.int64)])
     for place, problem in problems.items():
         row = int(np.searchsorted(starts, place, side="right")) - 1
         faults.setdefault(int(rows[row]), f"element {place - int(starts[row]) + 1}: {problem}")
     if size is None:
-        result = arrow.ListArray.from_arrays(arrow.array(starts, arrow.int32()), child)
+        result = arrow.ListArray.from_arrays(from_numbers(starts.astype(np.int32)), child)
     else:
         result = arrow.FixedSizeListArray.from_arrays(child, size)
     if len(result) < num_values:  # put back the rows that were left out, as nulls
         sources = np.full(num_values, -1)
         sources[rows] = np.arange(len(rows))
-        result = result.take(arrow.array(sources, mask=sources < 0))
+        result = result.take(from_numbers(sources, sources < 0))
     return result.cast(target.kind), faults
 
 
@@ -354,7 +354,7 @@ def _pixels_of(values: Any) -> npt.NDArray[Any] | None:
         shape.append(lengths[0])
         values = values.flatten()
     is_image = len(shape) in (2, 3) and types.is_integer(values.type) and not values.null_count
-    return values.to_numpy().reshape(shape) if is_image else None
+    return as_numbers(values).reshape(shape) if is_image else None
 
 
 def _convert_labels(array: Any, found: Any, target: _Target) -> Converted:
@@ -367,20 +367,21 @@ def _convert_labels(array: Any, found: Any, target: _Target) -> Converted:
         numbers, faults = _parse_labels(array, label)
     else:
         numbers, faults = _convert_each(array, lambda part: part.cast(arrow.int64()), arrow.int64())
-    outside = compute.or_(compute.less(numbers, -1), compute.greater_equal(numbers, label.num_classes or 0))
-    for index in places_of(outside):
+    values = as_numbers(numbers)
+    outside = as_mask(numbers.is_valid()) & ((values < -1) | (values >= (label.num_classes or 0)))
+    for index in np.flatnonzero(outside).tolist():
         faults[index] = f"class number {numbers[index].as_py()} is out of range for {label.num_classes} classes"
     return numbers, faults
 
 
 def _parse_labels(array: Any, label: ClassLabel) -> Converted:
     """Convert names of classes to their numbers. Numbers are also accepted if no class name looks like a number."""
-    names = arrow.array(label.names or (), arrow.string())
+    names = from_texts(label.names or ())
     numbers = compute.index_in(array.cast(arrow.string()), value_set=names).cast(arrow.int64())
     unknown = np.flatnonzero(as_mask(compute.and_(array.is_valid(), numbers.is_null())))
     if not len(unknown):
         return numbers, {}
-    texts = array.take(arrow.array(unknown)).cast(arrow.string())
+    texts = array.take(from_numbers(unknown)).cast(arrow.string())
     parsed, problems = parse_texts(texts, arrow.int64(), is_requested=False)
     if any(name.lstrip("-").isdigit() for name in label.names or ()):
         problems = dict.fromkeys(range(len(texts)), "")
@@ -392,10 +393,10 @@ def _parse_labels(array: Any, label: ClassLabel) -> Converted:
         for index in problems
     }
     mask = as_mask(numbers.is_valid())
-    values = numbers.fill_null(0).to_numpy().copy()
-    values[unknown] = parsed.fill_null(-1).to_numpy()
+    values = as_numbers(numbers).copy()
+    values[unknown] = np.where(as_mask(parsed.is_valid()), as_numbers(parsed), -1)
     mask[unknown] = True
-    return arrow.array(values, mask=~mask), faults
+    return from_numbers(values, ~mask), faults
 
 
 def _take_files(array: Any, target: _Target) -> Converted:
@@ -416,11 +417,15 @@ def _write_texts(array: Any, found: Any) -> Converted:
     if types.is_floating(found):
         written = array.cast(text)
         is_whole = compute.match_substring_regex(written, "^-?[0-9]+$")
-        return compute.if_else(is_whole, compute.binary_join_element_wise(written, ".0", ""), written), {}
+        return compute.if_else(
+            is_whole, compute.binary_join_element_wise(written, *from_texts([".0", ""])), written
+        ), {}
     if types.is_duration(found):  # a number and its unit, such as "90 s"
-        return compute.binary_join_element_wise(array.view(arrow.int64()).cast(text), found.unit, " "), {}
+        return compute.binary_join_element_wise(
+            array.view(arrow.int64()).cast(text), *from_texts([found.unit, " "])
+        ), {}
     if types.is_nested(found):
-        return _convert_each(array, lambda part: arrow.array(map(_as_json, part.to_pylist()), text), text)
+        return _convert_each(array, lambda part: arrow.array(map(_as_json, python_values(part)), text), text)
     written = array.cast(text)
     if not types.is_temporal(found):
         return written, {}
@@ -447,7 +452,7 @@ def _convert_numbers(array: Any, found: Any, target: _Target) -> Converted:
     if types.is_boolean(found):
         array = array.cast(arrow.uint8())
     valid = as_mask(array.is_valid())
-    values = array.fill_null(0).to_numpy(zero_copy_only=False)
+    values = as_numbers(array)
     dtype = np.dtype(kind.to_pandas_dtype())
     if types.is_boolean(kind):
         bad = (values != 0) & (values != 1)
@@ -467,12 +472,12 @@ def _convert_numbers(array: Any, found: Any, target: _Target) -> Converted:
             bad = (values < bounds.min) | (values > bounds.max)
     bad &= valid
     faults = {
-        index: f"expected {show_type(kind)}, found {show_value(array[index].as_py())}"
+        index: f"expected {show_type(kind)}, found {show_value(python_value(array, index))}"
         for index in np.flatnonzero(bad).tolist()
     }
     with np.errstate(over="ignore", invalid="ignore"):
         converted = np.where(bad, 0, values).astype(dtype)
-    return arrow.array(converted, kind, mask=~valid), faults
+    return from_numbers(converted, ~valid), faults
 
 
 def _exact_cast(array: Any, kind: Any) -> Any:
@@ -527,8 +532,8 @@ def _refuse_type(array: Any, target: _Target, expected: str | None = None) -> Co
 
 def _read_special(texts: Any, target: _Target) -> Converted:
     """Read the words for NaN and the infinities, which exports to JSON write, as numbers. Other texts are faults."""
-    is_word = compute.is_in(texts, value_set=arrow.array(NAN_WORDS))
-    values = compute.if_else(is_word, texts, arrow.scalar(None, arrow.string())).cast(target.kind)
+    is_word = compute.is_in(texts, value_set=from_texts(NAN_WORDS))
+    values = compute.if_else(is_word, texts, arrow.nulls(len(texts), arrow.string())).cast(target.kind)
     words = as_mask(is_word)
     return values, {index: fault for index, fault in _refuse_type(texts, target)[1].items() if not words[index]}
 

@@ -38,6 +38,7 @@ from registry.intake.object_tables import read_in_steps
 from registry.intake.options import AddOptions
 from registry.intake.python_values import ValueConverter, columns_of, convert_block
 from registry.intake.source import Files, Rows, Source, SourcePart, account_for, root_of
+from registry.intake.value_types import column_array, python_values
 from registry.model.split import check_split_name
 from registry.shards.arrow_values import import_pyarrow
 
@@ -442,7 +443,7 @@ def _class_names(target: RecordSet, field_id: str) -> list[str]:
 
 def _select(columns: Mapping[str, str], split_by: str, listed: frozenset[str], rows: Rows) -> Rows:
     """The rows with the columns of the record set. Each split must be one of those that are listed, if any are."""
-    values = rows.table.column(columns[split_by]).to_pylist() if listed else []
+    values = python_values(column_array(rows.table, columns[split_by])) if listed else []
     for place, value in enumerate(values):
         if value is not None and str(value) not in listed:
             raise SourceError(

@@ -49,6 +49,7 @@ from registry.intake.source import (
 )
 from registry.intake.split_names import SPLIT_FOLDER, NamedSplits, find_splits
 from registry.intake.text_types import TextTypes
+from registry.intake.value_types import python_value
 from registry.shards.arrow_values import import_pyarrow
 from registry.splits import counted
 from registry.storage import Store
@@ -265,7 +266,7 @@ def _extend(name: str, values: Mapping[str, str | None], types: Mapping[str, str
         try:
             distinct = array.cast(value.type).unique().to_pylist()
         except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError):
-            distinct = array.slice(0, 1).to_pylist()
+            distinct = [python_value(array.chunk(0), 0)]
         if others := [other for other in distinct if other != value.as_py()]:
             raise SourceError(
                 f"{name}: the folder says {column}={values[column]}, but the column {column!r} of the file "

@@ -50,7 +50,7 @@ from registry.intake.value_types import (
     without_nulls,
 )
 from registry.shards.arrow_schema import features_of_schema
-from registry.shards.arrow_values import import_pyarrow
+from registry.shards.arrow_values import as_numbers, import_pyarrow
 
 arrow: Any = import_pyarrow("adding data")
 
@@ -411,7 +411,7 @@ class ClassValues:
         start = place_of(0)
         array, place_of = without_nulls(array, place_of)
         encoded = array.dictionary_encode()
-        _, indices = np.unique(encoded.indices.to_numpy(zero_copy_only=False), return_index=True)
+        _, indices = np.unique(as_numbers(encoded.indices), return_index=True)
         try:
             texts = encoded.dictionary.to_pylist()
         except UnicodeDecodeError:

@@ -34,9 +34,9 @@ from registry.features import ClassLabel, FeaturesDict
 from registry.intake.conversion import places_of
 from registry.intake.schema import Schema
 from registry.intake.source import BadRow, Rows
-from registry.intake.value_types import python_value
+from registry.intake.value_types import column_array, python_value, python_values
 from registry.model import check_split_name, fold_name
-from registry.shards.arrow_values import import_pyarrow
+from registry.shards.arrow_values import as_numbers, import_pyarrow
 from registry.shards.blocks import TableBlock, copy_records
 from registry.statistics.duplicates import hash_items
 from registry.tfrecord import Frames, frame_records
@@ -345,7 +345,7 @@ def _hashes(table: Any, name: str) -> Hashes | None:
     hashes: Hashes | None = None
     if pa.types.is_integer(column.type):
         kind = np.uint64 if pa.types.is_unsigned_integer(column.type) else np.int64
-        hashes = column.to_numpy().astype(kind).view(np.uint64)
+        hashes = as_numbers(column_array(table, name)).astype(kind).view(np.uint64)
     elif pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         (flat,) = TableBlock(pa.table({"text": column}), FeaturesDict({"text": "str"})).flat_blocks()
         (texts,) = flat.columns.values()
@@ -420,7 +420,7 @@ class ChunkEncoder:
         """Return the records of ``chunk``, in order."""
         rows = self.schema.convert(chunk.part, chunk.rows)
         for column, reason in self._must_have().items():
-            nulls = places_of(rows.table.column(column).is_null())
+            nulls = places_of(column_array(rows.table, column).is_null())
             rows = rows.without(chunk.part, dict.fromkeys(nulls, (column, reason)))
         features = stored_features(self.schema, self.split_by)
         while True:
@@ -536,7 +536,7 @@ def stored_features(schema: Schema, split_by: str | None) -> FeaturesDict:
 def _texts(column: pa.ChunkedArray) -> list[str]:
     """Convert the values of a column, which are keys or names of splits, to text."""
     try:
-        values: list[Any] = column.to_pylist()
+        values = [value for chunk in column.chunks for value in python_values(chunk)]
     except OverflowError:  # a time after the year 9999
         values = [python_value(chunk, index) for chunk in column.chunks for index in range(len(chunk))]
     return [value if isinstance(value, str) else _text(value) for value in values]

@@ -16,11 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+import numpy as np
+
 from registry.errors import SourceError, UsageError, spell, suggest
 from registry.escaping import printable
 from registry.features import Feature
 from registry.model import DatasetMetadata
-from registry.shards.arrow_values import import_pyarrow
+from registry.shards.arrow_values import from_numbers, import_pyarrow
 from registry.splits import counted
 from registry.storage import Store
 
@@ -103,7 +105,7 @@ class Rows:
         good = [row for row in range(self.table.num_rows) if row not in faults]
         return replace(
             self,
-            table=self.table.take(import_pyarrow().array(good, "int64")),  # the list may be empty
+            table=self.table.take(from_numbers(np.array(good, np.int64))),
             lines=[self.lines[row] for row in good],
             keys=None if self.keys is None else [self.keys[row] for row in good],
             bad=(*self.bad, *(self._bad_row(part_name, row, *fault) for row, fault in sorted(faults.items()))),

@@ -31,8 +31,8 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.intake.source import Place, quote, show_place
-from registry.intake.value_types import Converted, as_mask, first_of, in_halves, name_type, python_value, without_nulls
-from registry.shards.arrow_values import import_pyarrow
+from registry.intake.value_types import Converted, first_of, in_halves, name_type, python_value, without_nulls
+from registry.shards.arrow_values import as_mask, as_numbers, from_numbers, from_texts, import_pyarrow
 
 arrow: Any = import_pyarrow("adding data")
 types: Any = arrow.types
@@ -243,13 +243,13 @@ class TextTypes:
         """Set aside the texts that usually mean null. Returns the others, or None if there are none."""
         if block.int64 is not None:
             return block
-        is_null = as_mask(compute.is_in(block.texts, value_set=arrow.array(NULL_WORDS)))
+        is_null = as_mask(compute.is_in(block.texts, value_set=from_texts(NULL_WORDS)))
         if not is_null.any():
             return block
         places = np.flatnonzero(is_null)
-        texts = block.texts.take(places)
-        for word in texts.unique().to_pylist():
-            place = block.place(int(places[texts.index(word).as_py()]))
+        texts = block.texts.take(from_numbers(places))
+        for value in texts.unique():
+            word, place = value.as_py(), block.place(int(places[texts.index(value).as_py()]))
             self.null_words[word] = min(place, self.null_words.get(word, place))
         others, place_of = without_nulls(_blank(block.texts, is_null), block.place)
         return _Block(others, place_of) if len(others) else None
@@ -260,7 +260,7 @@ class TextTypes:
             if numbers is not None:
                 low, high = (bound.as_py() for bound in compute.min_max(numbers).values())
                 if low < 0:
-                    self._test("uint64", block, lambda: compute.greater_equal(numbers, 0))
+                    self._test("uint64", block, lambda: from_numbers(as_numbers(numbers) >= 0))
                 self._miss("special", block, 0)
                 if max(-low, high) > 2**53:
                     self._test_exact(block)
@@ -288,8 +288,8 @@ class TextTypes:
 
     def _test_sizes(self, block: _Block) -> None:
         """Test integers, some of which do not fit into int64."""
-        is_long = compute.greater_equal(compute.binary_length(block.texts), _INT64_DIGITS)
-        for index in np.flatnonzero(as_mask(is_long)).tolist():
+        is_long = as_numbers(compute.binary_length(block.texts)) >= _INT64_DIGITS
+        for index in np.flatnonzero(is_long).tolist():
             number = int(block.texts[index].as_py()[:_MOST_DIGITS])  # Python refuses to parse thousands of digits
             if not -(2**63) <= number < 2**63:
                 self._miss("int64", block, index)
@@ -345,20 +345,20 @@ class _Block:
 def inexact_decimals(values: Any, kind: Any) -> Iterator[int]:
     """Yield the indices of decimal numbers that a float of type ``kind`` prints as another number."""
     if kind.bit_width == 64:
-        is_long = compute.greater(compute.binary_length(values), _EXACT_LENGTH)
+        is_long = as_numbers(compute.binary_length(values)) > _EXACT_LENGTH
         for mark in ("e", "E"):  # a pattern for both would take twice as long
-            is_long = compute.or_(is_long, compute.match_substring(values, mark))
-        if not compute.any(is_long).as_py():
+            is_long |= as_mask(compute.match_substring(values, mark))
+        if not is_long.any():
             return
-        is_long = compute.and_not(is_long, compute.match_substring_regex(values, _EXACT_EXPONENT))
+        is_long &= ~as_mask(compute.match_substring_regex(values, _EXACT_EXPONENT))
     else:
-        is_long = arrow.repeat(True, len(values))
-    places = np.flatnonzero(is_long.to_numpy(zero_copy_only=False))
-    texts = values if len(places) == len(values) else values.take(arrow.array(places))
+        is_long = np.ones(len(values), np.bool_)
+    places = np.flatnonzero(is_long)
+    texts = values if len(places) == len(values) else values.take(from_numbers(places))
     written = texts.cast(kind).cast(arrow.string())
     if written.equals(texts):
         return
-    differ = np.flatnonzero(compute.not_equal(written, texts).to_numpy(zero_copy_only=False))
+    differ = np.flatnonzero(as_mask(compute.not_equal(written, texts)))
     for index in differ.tolist():
         if not is_exact_decimal(texts[index].as_py(), kind.to_pandas_dtype()):
             yield int(places[index])
@@ -455,20 +455,20 @@ def _parse_floats(texts: Any, kind: Any, is_requested: bool, is_exact: bool) -> 
         valid = np.flatnonzero(as_mask(good.is_valid()))
         bad[valid[list(inexact_decimals(good.drop_null(), kind))]] = True
         good = _blank(texts, bad)
-    numbers = good.cast(arrow.float64()).to_numpy(zero_copy_only=False)
+    numbers = as_numbers(good.cast(arrow.float64()))
     with np.errstate(over="ignore"):
         narrow = numbers.astype(kind.to_pandas_dtype())
     is_large = np.isinf(narrow)
     if is_large.any():  # a number that is out of range, unless the text says infinity
         bad |= is_large & _misses(texts, _INFINITE)
-    return _finish(texts, bad, arrow.array(narrow, kind, mask=as_mask(good.is_null())), kind)
+    return _finish(texts, bad, from_numbers(narrow, as_mask(good.is_null())), kind)
 
 
 def _parse_booleans(texts: Any, is_requested: bool) -> Converted:
-    is_true = as_mask(compute.is_in(texts, value_set=arrow.array(_TRUE[is_requested])))
-    is_false = as_mask(compute.is_in(texts, value_set=arrow.array(_FALSE[is_requested])))
+    is_true = as_mask(compute.is_in(texts, value_set=from_texts(_TRUE[is_requested])))
+    is_false = as_mask(compute.is_in(texts, value_set=from_texts(_FALSE[is_requested])))
     bad = as_mask(texts.is_valid()) & ~is_true & ~is_false
-    return _finish(texts, bad, arrow.array(is_true, mask=~(is_true | is_false)), arrow.bool_())
+    return _finish(texts, bad, from_numbers(is_true, ~(is_true | is_false)), arrow.bool_())
 
 
 def _parse_timestamps(texts: Any, kind: Any) -> Converted:
@@ -493,7 +493,8 @@ def _parse_times(texts: Any, kind: Any) -> Converted:
     used, parsed_as = texts, kind
     if types.is_time(kind):  # Arrow parses no times of day
         bad = _misses(texts, _CLOCK)
-        used = compute.binary_join_element_wise("1970-01-01T", _blank(texts, bad), "")
+        day, separator = from_texts(["1970-01-01T", ""])
+        used = compute.binary_join_element_wise(day, _blank(texts, bad), separator)
         parsed_as = arrow.timestamp(kind.unit)
     elif types.is_date(kind):
         bad = _misses(texts, r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")
@@ -516,10 +517,9 @@ def _finish(texts: Any, bad: npt.NDArray[np.bool_], values: Any, kind: Any) -> C
 
 def _misses(texts: Any, pattern: str) -> npt.NDArray[np.bool_]:
     """Return a mask of the texts that do not match ``pattern``. A null matches."""
-    matches = compute.match_substring_regex(texts, pattern)
-    return ~np.asarray(matches.fill_null(fill_value=True).to_numpy(zero_copy_only=False), np.bool_)
+    return as_mask(compute.invert(compute.match_substring_regex(texts, pattern)))
 
 
 def _blank(texts: Any, bad: npt.NDArray[np.bool_]) -> Any:
     """Replace the texts at ``bad`` by null."""
-    return texts if not bad.any() else compute.if_else(arrow.array(bad), None, texts)
+    return texts if not bad.any() else compute.if_else(from_numbers(bad), arrow.nulls(len(texts), texts.type), texts)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -21,7 +22,7 @@ import numpy.typing as npt
 
 from registry.errors import RegistryError, SourceError
 from registry.intake.source import Place, show_place
-from registry.shards.arrow_values import import_pyarrow, plain_array
+from registry.shards.arrow_values import as_mask, as_numbers, from_numbers, import_pyarrow, plain_array
 
 arrow: Any = import_pyarrow("adding data")
 types: Any = arrow.types
@@ -407,7 +408,7 @@ def count_type(kind: Any) -> Any:
 
 def inexact_integers(array: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return a mask of the integers of an Arrow array that float64 cannot represent. Nulls count as exact."""
-    numbers = array.fill_null(0).to_numpy(zero_copy_only=False)
+    numbers = as_numbers(array)
     if numbers.itemsize < 8:
         return np.zeros(len(numbers), np.bool_)
     rounded = numbers.astype(np.float64)
@@ -456,7 +457,7 @@ def python_value(array: Any, index: int) -> Any:
     units, and text that is not UTF-8 becomes bytes.
     """
     try:
-        return array[index].as_py()
+        return python_values(array.slice(index, 1))[0]
     except (ValueError, LookupError, ArithmeticError, arrow.ArrowException):
         row = array.slice(index, 1)
     kind = row.type
@@ -465,6 +466,77 @@ def python_value(array: Any, index: int) -> Any:
     if types.is_string(kind) or types.is_large_string(kind):
         return row.cast(arrow.binary() if types.is_string(kind) else arrow.large_binary())[0].as_py()
     return f"a value of {kind}"
+
+
+def python_values(array: Any) -> list[Any]:
+    """Return all values as Python objects, which are the same whether pandas is installed or not.
+
+    Without pandas, ``to_pylist`` refuses times with nanoseconds, and other values print in another form.
+    """
+    return [_python_object(scalar) for scalar in array] if "[ns" in str(array.type) else array.to_pylist()
+
+
+def _python_object(scalar: Any) -> Any:
+    kind = scalar.type
+    if not scalar.is_valid:
+        return None
+    if types.is_struct(kind):
+        return {name: _python_object(inner) for name, inner in scalar.items()}
+    if types.is_map(kind):
+        return [tuple(pair.values()) for pair in python_values(scalar.values)]
+    if is_list(kind):
+        return python_values(scalar.values)
+    if types.is_dictionary(kind):
+        return _python_object(scalar.value)
+    if not (types.is_timestamp(kind) or types.is_duration(kind)) or kind.unit != "ns":
+        return scalar.as_py()
+    if scalar.value == -(2**63):
+        return Nanoseconds("NaT", "NaT")
+    if types.is_duration(kind):
+        return Nanoseconds.of_duration(scalar.value)
+    microseconds, nanoseconds = divmod(scalar.value, 1000)
+    moment = from_numbers(np.array([microseconds])).view(arrow.timestamp("us", kind.tz))[0].as_py()
+    return Nanoseconds.of_time(moment, nanoseconds) if nanoseconds else moment
+
+
+@dataclass(frozen=True, slots=True)
+class Nanoseconds:
+    """A time or a duration with nanoseconds, which Python has no type for. It prints as in pandas.
+
+    Keys and texts of versions that were published with pandas have these forms.
+
+    >>> print(Nanoseconds.of_time(datetime(2026, 1, 31, 12), 1), Nanoseconds.of_duration(-1), sep="; ")
+    2026-01-31 12:00:00.000000001; -1 days +23:59:59.999999999
+    """
+
+    text: str
+    iso: str
+
+    @classmethod
+    def of_time(cls, moment: datetime, nanoseconds: int) -> Nanoseconds:
+        """A time and less than 1,000 nanoseconds more."""
+        text = moment.replace(microsecond=0).isoformat(" ")
+        text = f"{text[:19]}.{moment.microsecond:06}{nanoseconds:03}{text[19:]}"
+        return cls(text, text.replace(" ", "T"))
+
+    @classmethod
+    def of_duration(cls, count: int) -> Nanoseconds:
+        """A duration of ``count`` nanoseconds."""
+        seconds, nanoseconds = divmod(count, 10**9)
+        days, seconds = divmod(seconds, 86_400)
+        hours, minutes, seconds = seconds // 3600, seconds // 60 % 60, seconds % 60
+        fraction = f".{nanoseconds:09}" if nanoseconds else ""
+        text = (
+            f"{days} days {'+' if days < 0 else ''}{hours:02}:{minutes:02}:{seconds:02}{fraction.removesuffix('000')}"
+        )
+        return cls(text, f"P{days}DT{hours}H{minutes}M{seconds}{fraction.rstrip('0')}S")
+
+    def __str__(self) -> str:
+        return self.text
+
+    def isoformat(self) -> str:
+        """The time or the duration in ISO 8601."""
+        return self.iso
 
 
 @contextmanager
@@ -491,8 +563,8 @@ def column_errors(name: str, kind: object, *more: type[BaseException]) -> Iterat
 
 def first_of(mask: Any, *, value: bool) -> int | None:
     """Return the index of the first ``value`` in an Arrow array of booleans, or None."""
-    index: int = compute.index(mask, value).as_py()
-    return None if index < 0 else index
+    flags = as_mask(mask if value else compute.invert(mask))
+    return int(flags.argmax()) if flags.any() else None
 
 
 def without_nulls(array: Any, place_of: Callable[[int], Place]) -> tuple[Any, Callable[[int], Place]]:
@@ -529,8 +601,8 @@ def in_halves(array: Any, convert: Callable[[Any], Converted], refuse: Callable[
 def make_lists(lengths: Any, values: Any, is_null: npt.NDArray[np.bool_] | None = None) -> Any:
     """Make an Arrow array of lists from their lengths, and from the values of all lists, one list after the other."""
     offsets = np.concatenate([np.zeros(1, np.int32), np.cumsum(lengths, dtype=np.int32)])
-    mask = arrow.array(is_null) if is_null is not None and is_null.any() else None
-    return arrow.ListArray.from_arrays(arrow.array(offsets), values, mask=mask)
+    mask = from_numbers(is_null) if is_null is not None and is_null.any() else None
+    return arrow.ListArray.from_arrays(from_numbers(offsets), values, mask=mask)
 
 
 def column_array(table: Any, name: str) -> Any:
@@ -541,9 +613,3 @@ def column_array(table: Any, name: str) -> Any:
     column = table.column(place)
     array = plain_array(column.combine_chunks() if column.num_chunks != 1 else column.chunk(0))
     return compute.run_end_decode(array) if types.is_run_end_encoded(array.type) else array
-
-
-def as_mask(mask: Any) -> npt.NDArray[np.bool_]:
-    """Convert an Arrow array of booleans to a new array. A null counts as false."""
-    result: npt.NDArray[np.bool_] = mask.fill_null(fill_value=False).to_numpy(zero_copy_only=False).copy()
-    return result

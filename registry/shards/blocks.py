@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from io import BytesIO
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from registry.errors import RegistryError, ShardMismatchError
 from registry.features import ExampleBlock, FeaturesDict, codec_of
-from registry.shards.arrow_values import BadRowError, flatten_table, import_pyarrow
+from registry.shards.arrow_values import BadRowError, flatten_table, from_numbers, import_pyarrow
 from registry.tfrecord import Places, RecordBlock
 from registry.tfrecord import join_blocks as join_record_blocks
 from registry.wire import FlatBlock, encode_block
@@ -70,7 +71,7 @@ class TableBlock(NamedTuple):
         count = places.size
         if count and int(places[-1]) - int(places[0]) == count - 1 and bool((places[1:] - places[:-1] == 1).all()):
             return TableBlock(self.table.slice(int(places[0]), count), self.features)
-        return TableBlock(_unsliced(self.table).take(import_pyarrow().array(places)), self.features)
+        return TableBlock(_unsliced(self.table).take(from_numbers(places)), self.features)
 
     def decode(self, *, copy: bool = True) -> ExampleBlock:
         """Decode all rows. A bad row ends the block, as a bad record does."""
@@ -116,19 +117,14 @@ class TableBlock(NamedTuple):
 
 
 def copy_records(block: RecordBlock) -> list[bytes]:
-    """Return ``block.records()``. Arrow copies short records in two thirds of the time."""
+    """Return ``block.records()``. For short records, it takes half of the time to read them from one copy."""
     if block.num_bytes > block.num_records * _LONG_RECORD:
         return block.records()
-    arrow = import_pyarrow()
-    ends = np.concatenate([np.zeros(1, np.int64), block.lengths.cumsum()])
     data = take_ragged(block.data, block.offsets, block.lengths)
-    buffers = [None, arrow.py_buffer(ends), arrow.py_buffer(data)]
-    array = arrow.LargeBinaryArray.from_buffers(arrow.large_binary(), block.num_records, buffers)
-    records: list[bytes] = array.to_numpy(zero_copy_only=False).tolist()
-    return records
+    return list(map(BytesIO(data.data).read, block.lengths.tolist()))
 
 
-_LONG_RECORD: Final = 1024
+_LONG_RECORD: Final = 256
 
 
 class ScatteredBlock(NamedTuple):

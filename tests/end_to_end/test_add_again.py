@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -454,3 +458,27 @@ def test_the_first_values_of_a_column_of_nulls_decide_its_type(tmp_path: Path, c
     with pytest.raises(UnusableRowsError, match='expected int64, found "a"'):
         add([None, "a"])
     assert type_in(add([None, None])) == "int64?"
+
+
+@pytest.mark.parametrize("key", ["at", "took", "seen", None])
+def test_nanoseconds_have_the_same_keys_and_texts_without_pandas(
+    catalog: Catalog, tmp_path: Path, key: str | None
+) -> None:
+    """pyarrow converts them to objects of pandas if it is installed, and else refuses or prints them differently."""
+    kinds = {"at": pa.timestamp("ns"), "took": pa.duration("ns"), "seen": pa.timestamp("ns", "Asia/Kolkata")}
+    columns = {name: pa.array([0, 1, 1_000, -1, 10**15 + 7, 2**62 + 1], kind) for name, kind in kinds.items()}
+    columns["nested"] = pa.StructArray.from_arrays(list(columns.values()), list(columns))
+    pq.write_table(pa.table(columns), tmp_path / "rows.parquet")
+    options = {"key": key, "features": {"nested": "Text"}}
+    add = (
+        "import json, sys\nclass NoPandas:\n    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'pandas': raise ModuleNotFoundError(name=name)\n"
+        "sys.meta_path.insert(0, NoPandas())\nimport registry\n"
+        "with registry.connect(sys.argv[1], data_dir=sys.argv[2]) as catalog:\n"
+        "    print(catalog.add(sys.argv[3], 'times', **json.loads(sys.argv[4])).outcome)\n"
+    )
+    arguments = [tmp_path / "catalog.db", tmp_path / "data", tmp_path / "rows.parquet", json.dumps(options)]
+    done = subprocess.run([sys.executable, "-c", add, *arguments], capture_output=True, text=True, check=False)
+
+    assert (done.stdout, done.stderr) == ("published\n", "")
+    assert catalog.add(tmp_path / "rows.parquet", "times", **options).outcome == "unchanged"  # pyarrow imported pandas

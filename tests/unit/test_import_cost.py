@@ -167,6 +167,14 @@ def test_work_that_does_not_ask_for_a_cluster_loads_no_ray(tmp_path: Path) -> No
     assert "ray" not in loaded
 
 
+def test_adding_a_csv_to_a_new_catalog_loads_neither_pandas_nor_alembic(tmp_path: Path) -> None:
+    rows = "id,price,name,when,is_new,code,size\n1,0.5,a,2026-01-31T12:00:00,true,007,NA\n2,3,b,2026-01-31,false,010,\n"
+    (tmp_path / "rows.csv").write_text(rows, encoding="utf-8")
+    code = command(str(tmp_path / "catalog.db"), "add", str(tmp_path / "rows.csv"), "--key", "id")
+
+    assert loaded_by(code, {"alembic", "pandas", "pyarrow"}) == {"pyarrow"}
+
+
 def test_every_public_name_is_there_and_no_other() -> None:
     assert all(getattr(registry, name) is not None for name in registry.__all__)
     assert set(registry.__all__) <= set(dir(registry))

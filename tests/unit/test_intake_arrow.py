@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -319,3 +320,24 @@ def test_rows_are_equal_in_another_process(rows: list[dict[str, Any]], data: st.
 def test_rows_are_sent_to_another_process_without_the_rest_of_their_table() -> None:
     table = pa.table({"text": ["a long text"] * 100_000})
     assert len(pickle.dumps(Rows(table=table.slice(50_000, 10), lines=range(10)))) < 2000
+
+
+NANOSECONDS = st.integers(-(2**63) + 10**18, 2**63 - 10**18) | st.integers(-(10**13), 10**13)
+
+
+@given(
+    NANOSECONDS | NANOSECONDS.map(lambda count: count // 1000 * 1000), st.sampled_from([None, "UTC", "Asia/Kolkata"])
+)
+def test_nanoseconds_print_as_those_of_pandas(count: int, zone: str | None) -> None:
+    """Published versions have these forms in keys and texts, because pyarrow converts them to objects of pandas."""
+    time = pa.array([count], pa.int64()).view(pa.timestamp("ns", zone))
+    duration = pa.array([count], pa.int64()).view(pa.duration("ns"))
+    row = pa.StructArray.from_arrays([time, duration, pa.array([[count]], pa.list_(pa.duration("ns")))], list("tdl"))
+
+    ours = value_types.python_value(row, 0)
+
+    expected_time = pd.Timestamp(count, tz=zone)
+    expected_duration = pd.Timedelta(count, "ns")
+    assert (str(ours["t"]), ours["t"].isoformat()) == (str(expected_time), expected_time.isoformat())
+    for value in (ours["d"], *ours["l"]):
+        assert (str(value), value.isoformat()) == (str(expected_duration), expected_duration.isoformat())
