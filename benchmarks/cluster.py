@@ -12,7 +12,7 @@ Afterwards, the records of the files are counted.
   share; "driver MB" is that of the process that starts the build (benchmarks/process_memory.py).
 - "spilled MB" is what Ray wrote to disk from its object stores.
 - "runs" are the sorted files that a build on a cluster writes to the data directory, one for each task that generates,
-  and "facts kB" the tables beside them, which the driver holds.
+  and "tables kB" the tables at their ends, which the driver holds.
 - "sha256" is the beginning of a digest of all TFRecord files, which must be the same in rows of the registry. TFDS
   writes the same records in the same order, but the order of the features in a record changes from one process to
   another. So records are compared by how often each byte is in them.
@@ -31,6 +31,7 @@ import base64
 import hashlib
 import json
 import random
+import re
 import struct
 import subprocess
 import sys
@@ -56,8 +57,9 @@ from benchmarks.process_memory import MemorySampler  # noqa: E402 (found through
 ROWS = ("local 1", "local 2", "ray 1", "ray 2", "ray 4", "ray data", "tfds beam", "tfds beam 2")
 TABLE = (
     *("row", "seconds", "records/s", "MB/s", "peak MB", "driver MB", "spilled MB"),
-    *("runs", "facts kB", "files", "records", "sha256"),
+    *("runs", "tables kB", "files", "records", "sha256"),
 )
+_RUN = re.compile(r"/[0-9]+-[0-9]+\.[0-9a-f]{16}\.[0-9a-f]{8}\Z")
 _STORE_BYTES = 80 * 2**20  # the least that Ray accepts is 75 MB
 _LETTERS = base64.b64encode(random.Random(0).randbytes(3 * 2**18)).decode()  # noqa: S311 (no secret); as in beam_peer.py
 
@@ -156,16 +158,19 @@ def write_with_ray_data(arguments: argparse.Namespace, folder: Path) -> None:
 @contextmanager
 def counted_runs() -> Iterator[dict[str, int]]:
     """Count the files of runs, just before a build removes them."""
+    from registry.building.run_files import NamedRunFile
     from registry.building.run_folder import RunFolder
+    from registry.building.run_format import read_end
 
     counts: dict[str, int] = {}
     remove = RunFolder.remove
 
-    def count_and_remove(folder: RunFolder) -> None:
-        sizes = [path.stat().st_size for path in Path(folder.store.locate("")).rglob("*.facts")]
-        if sizes:  # worker processes write files without names
-            counts.update(runs=len(sizes), facts=sum(sizes))
-        remove(folder)
+    def count_and_remove(folder: RunFolder, **options: bool) -> None:
+        ends = [read_end(NamedRunFile(folder.store, name)) for name in folder.store.list() if _RUN.search(name)]
+        tables = [end[0] for end in ends if end is not None]
+        if tables:  # worker processes write files without names
+            counts.update(runs=len(tables), tables=sum(array.nbytes for table in tables for array in table))
+        remove(folder, **options)
 
     with patch.object(RunFolder, "remove", count_and_remove):
         yield counts
@@ -275,7 +280,7 @@ def show(row: str, found: dict[str, Any], num_examples: int) -> None:
         f"{found['driver'] / 2**20:.0f}",
         f"{found['spilled'] / 2**20:.0f}" if "spilled" in found else "",
         f"{found['runs']:,}" if "runs" in found else "",
-        f"{found['facts'] / 1e3:,.0f}" if "facts" in found else "",
+        f"{found['tables'] / 1e3:,.0f}" if "tables" in found else "",
         str(found["files"]),
         f"{found['records']:,}",
         found["sha256"][:8],

@@ -28,9 +28,9 @@ from registry.building.input_failures import MOST_FAILED, Failure, failed_inputs
 from registry.building.input_labels import InputLabels
 from registry.building.keys import label_of
 from registry.building.pieces import Pieces
-from registry.building.run_files import RunFile, UnnamedFile
+from registry.building.run_files import NamedRunFile, RunFile, UnnamedFile
 from registry.building.run_folder import MOST_INPUTS, SplitRuns
-from registry.building.run_format import BlockTable, Run
+from registry.building.run_format import BlockTable, Run, RunEnd, read_end
 from registry.building.sorter import ExternalSorter
 from registry.building.task_progress import Outcome, StageTasks
 from registry.engines import Engine, Piece, TaskWatch, ThisProcess
@@ -52,11 +52,13 @@ class InputGroup(NamedTuple):
         first: the number of inputs before these.
         inputs: the inputs.
         files: without ``GroupMaker.runs``, the files that receive the runs.
+        left: the name of a run of the same inputs that an earlier build may have finished, or ``""``.
     """
 
     first: int
     inputs: list[Any]
     files: RunFiles | None
+    left: str = ""
 
 
 class RunFiles(NamedTuple):
@@ -122,22 +124,21 @@ class GroupMaker:
     runs: SplitRuns | None = None
 
     def __call__(self, group: InputGroup) -> GroupFacts:
-        """Write the runs, unless an earlier call has written them. Calling it again writes the same runs."""
+        """Write the runs, unless an earlier build has finished them. Calling it again writes the same records."""
         if self.runs is None:
             return self._make(group, self.files_of(group, ""), "")
-        facts = self.runs.facts(group.first, len(group.inputs), self.runs.digest(group.inputs))
-        found = facts.load()
-        if found is not None:
-            run, tables, (num_payload_bytes, is_numbered) = found
-            return GroupFacts(run.name, tables["run"], tables.get("keys"), num_payload_bytes, is_numbered, [], 0.0)
-        run = facts.new_file()
-        result = self._make(group, self.files_of(group, run.name), run.name)
-        if result.table is not None:
-            tables = (
-                {"run": result.table} if result.keys_table is None else {"run": result.table, "keys": result.keys_table}
-            )
-            facts.save(run, tables, (result.num_payload_bytes, result.is_numbered))
-        return result
+        stem = self.runs.stem(group.first, group.inputs)
+        if group.left.startswith(f"{stem}.") and (finished := self._load(self.runs.file(group.left))) is not None:
+            return finished
+        name = self.runs.new_name(stem)
+        return self._make(group, self.files_of(group, name), name)
+
+    def _load(self, run: NamedRunFile) -> GroupFacts | None:
+        """The facts of a finished run; None if it, or the run of its keys, is damaged."""
+        end, keys_end = read_end(run), None if self.shuffled else read_end(run.keys)
+        if end is None or (keys_end is None and not self.shuffled):
+            return None
+        return GroupFacts(run.name, end[0], keys_end and keys_end[0], *end[1], [], 0.0)
 
     def files_of(self, group: InputGroup, name: str) -> RunFiles:
         """The files of the runs of a group."""
@@ -174,10 +175,12 @@ class GroupMaker:
                 is_numbered = keyer.is_numbered
                 if len(failures) >= MOST_FAILED:  # the build ends with these failures
                     break
+            end = RunEnd(sorter.num_payload_bytes, is_numbered) if self.runs is not None else None
+            keys_table = None if failures or files.keys is None else keys.write_to(files.keys, end=end)
             return GroupFacts(
                 name=name,
-                table=None if failures else sorter.write_to(files.run),
-                keys_table=None if failures or files.keys is None else keys.write_to(files.keys),
+                table=None if failures else sorter.write_to(files.run, end=end),
+                keys_table=keys_table,
                 num_payload_bytes=sorter.num_payload_bytes,
                 is_numbered=is_numbered,
                 failures=failures,
@@ -339,7 +342,7 @@ def _groups(
     """Divide the inputs like an earlier build where its runs are finished, otherwise by measurements and by size."""
     first = 0
     source = _drawn(maker.split, pieces)
-    finished = {} if maker.runs is None else maker.runs.finished()
+    finished: Mapping[int, tuple[int, str]] = {} if maker.runs is None else maker.runs.finished()
     starts = sorted(finished)
     while inputs := _take(
         source,
@@ -351,16 +354,16 @@ def _groups(
         files = None
         if maker.runs is None:
             files = RunFiles(UnnamedFile(maker.folder), None if maker.shuffled else UnnamedFile(maker.folder))
-        group = InputGroup(first, inputs, files)
+        group = InputGroup(first, inputs, files, finished[first][1] if first in finished else "")
         waiting.append(group)
         yield Piece(maker, group, num_items=len(inputs))
         first += len(inputs)
 
 
-def _next_count(first: int, count: int, finished: Mapping[int, int], starts: Sequence[int]) -> int:
+def _next_count(first: int, count: int, finished: Mapping[int, tuple[int, str]], starts: Sequence[int]) -> int:
     """The number of inputs of the group that starts with input ``first``: it ends where a finished run starts."""
     if first in finished:
-        return finished[first]
+        return finished[first][0]
     later = bisect_right(starts, first)
     return min(count, starts[later] - first) if later < len(starts) else count
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 CAN_SHARE_FILES: Final = os.access("/proc/self/fd", os.R_OK | os.X_OK)
 """Whether other processes can open files without a name: only if ``/proc`` shows the open files of this process."""
 
-FACTS_SUFFIX: Final = ".facts"
 KEYS_SUFFIX: Final = ".keys"
+DAMAGED_SUFFIX: Final = ".damaged"
 _LEAST_BUFFER_BYTES: Final = 4096  # a block of a run is larger, so its body is read at once
 _REQUEST_BYTES: Final = 2**20
 
@@ -179,13 +179,12 @@ class NamedRunFile(RunFile):
     @property
     def num_bytes(self) -> int:
         """The size of the file. Raises NotStoredError if it is missing."""
-        return self._store.size(self.name)
+        return self._opened().num_bytes
 
     def forget(self) -> None:
-        """See ``RunSource.forget``: removes the facts that say that the run is complete."""
-        facts = self.name.removesuffix(KEYS_SUFFIX).rpartition(".")[0] + FACTS_SUFFIX
+        """See ``RunSource.forget``: marks the run, which tasks of this build still read, as damaged."""
         with suppress(StorageError):  # the caller raises the error about the damage
-            self._store.remove(facts)
+            self._store.write_bytes(self.name.removesuffix(KEYS_SUFFIX) + DAMAGED_SUFFIX, b"", overwrite=True)
 
     def _opened(self) -> StoredFile:
         if self._file is None:

@@ -7,6 +7,11 @@ The format is private to one version of this package::
     head   := num_entries (u32) label_bytes (u64) frame_bytes (u64)
     body   := sort_key (16 bytes)* frame_length (i64)* label_length (u32)* labels frames
 
+A run that another build may continue from ends with its table::
+
+    end    := first_key (16 bytes)* position (i64)* offset (i64)* num_blocks (u64) num_payload_bytes (u64)
+              is_numbered (i8) crc32c(all before)
+
 A reader has the table of the blocks, and checks lengths and checksums: a disk that loses bytes ends the build instead
 of damaging a dataset. ``sorter`` writes and merges runs; ``run_files`` has the files that they are in.
 """
@@ -25,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.building.keys import SORT_KEY_BYTES, SortKeys, join_sort_keys
-from registry.building.run_files import RunSource, UnnamedFile
+from registry.building.run_files import NamedRunFile, RunSource, UnnamedFile
 from registry.engines import call_in_thread
 from registry.errors import NotStoredError, StorageError, StorageUnavailableError
 from registry.tfrecord import Frames
@@ -34,6 +39,7 @@ from registry.tfrecord.framing import crc32c
 _HEAD: Final = struct.Struct("<IQQ")
 _CHECKSUM: Final = struct.Struct("<I")
 _PREFIX_BYTES: Final = _HEAD.size + _CHECKSUM.size
+_END: Final = struct.Struct("<QQb")
 _MOST_AHEAD: Final = 3  # blocks of at most 1 MB in memory while one is written
 _ENTRY_BYTES: Final = SORT_KEY_BYTES + 8 + 4  # sort key, length of the frame, length of the label
 
@@ -117,6 +123,57 @@ class BlockTable(NamedTuple):
         offsets = [tables[0].offsets, *(table.offsets[1:] + before for before, table in befores)]
         first_keys = np.concatenate([table.first_keys for table in tables])
         return cls(first_keys, np.concatenate(positions), np.concatenate(offsets))
+
+
+class RunEnd(NamedTuple):
+    """What the end of a stored run has besides its table.
+
+    Attributes:
+        num_payload_bytes: the sum of the lengths of the records.
+        is_numbered: without shuffling, whether the keys are numbers. None if there is no record.
+    """
+
+    num_payload_bytes: int
+    is_numbered: bool | None
+
+
+def pack_end(table: BlockTable, end: RunEnd) -> bytes:
+    """The end of a stored run."""
+    is_numbered = -1 if end.is_numbered is None else end.is_numbered
+    head = _END.pack(len(table.first_keys), end.num_payload_bytes, is_numbered)
+    content = b"".join((*(array.tobytes() for array in table), head))
+    return content + _CHECKSUM.pack(crc32c(content))
+
+
+def read_end(file: NamedRunFile) -> tuple[BlockTable, RunEnd] | None:
+    """What ``pack_end`` wrote to a stored run; None if the file is missing, or its end is damaged.
+
+    Raises:
+        StorageUnavailableError: the store does not answer.
+    """
+    head_bytes = _END.size + _CHECKSUM.size
+    try:
+        num_bytes = file.num_bytes
+        head = file.read_at(max(0, num_bytes - head_bytes), head_bytes)
+        count, num_payload_bytes, is_numbered = _END.unpack_from(head)
+        start = num_bytes - head_bytes - count * (SORT_KEY_BYTES + 16) - 16
+        if start < 0:
+            return None
+        arrays = file.read_at(start, num_bytes - head_bytes - start)
+    except StorageUnavailableError:
+        raise
+    except (StorageError, struct.error):
+        return None
+    finally:
+        file.close()
+    first_keys = np.frombuffer(arrays, np.uint8, count * SORT_KEY_BYTES).reshape(count, SORT_KEY_BYTES)
+    positions, offsets = np.frombuffer(arrays, np.int64, offset=first_keys.nbytes).reshape(2, count + 1)
+    is_sound = _CHECKSUM.pack(crc32c(head[: _END.size], crc32c(arrays))) == head[_END.size :]
+    is_rising = (np.diff(positions) > 0).all() and (np.diff(offsets) > 0).all()
+    if not is_sound or not is_rising or positions[0] or offsets[0] or offsets[-1] != start:
+        return None
+    end = RunEnd(num_payload_bytes, None if is_numbered < 0 else bool(is_numbered))
+    return BlockTable(first_keys, positions, offsets), end
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,17 @@ import numpy.typing as npt
 from registry.building.input_labels import split_label
 from registry.building.keys import SortKeys
 from registry.building.run_files import RunFile
-from registry.building.run_format import BlockTable, KeyedFrames, KeyRange, Run, Start, write_blocks, write_run
+from registry.building.run_format import (
+    BlockTable,
+    KeyedFrames,
+    KeyRange,
+    Run,
+    RunEnd,
+    Start,
+    pack_end,
+    write_blocks,
+    write_run,
+)
 from registry.errors import DuplicateKeyError
 from registry.tfrecord import Frames
 from registry.wire.gather import order_words, take_ragged
@@ -144,8 +154,10 @@ class ExternalSorter:
         """
         return (piece.frames() for piece in self._sorted_pieces(start, _OUTPUT_BYTES))
 
-    def write_to(self, file: RunFile, keys: KeyRange | None = None) -> BlockTable:
+    def write_to(self, file: RunFile, keys: KeyRange | None = None, *, end: RunEnd | None = None) -> BlockTable:
         """Write all records as one run to ``file``, or those with a sort key in ``keys``. Can be called once.
+
+        With ``end``, the table and this are written, too, so that another build can continue from the file.
 
         Raises:
             DuplicateKeyError: two of the records have the same sort key.
@@ -153,7 +165,10 @@ class ExternalSorter:
         """
         pieces = self._sorted_pieces(None, self._block_bytes) if keys is None else self._pieces_in(keys)
         with file.create() as opened:
-            return write_blocks(opened, (piece.block() for piece in pieces), in_thread=False)
+            table = write_blocks(opened, (piece.block() for piece in pieces), in_thread=False)
+            if end is not None:
+                opened.write(pack_end(table, end))
+        return table
 
     def check(self, keys: KeyRange) -> int:
         """Read the records with a sort key in ``keys``, to find a key that is used twice. Can be called once.

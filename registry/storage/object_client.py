@@ -231,7 +231,6 @@ class BucketClient:
             return _tag(self._ask("write", location, ask))
         mark = f"{writer}{_WRITER_END}{uuid.uuid4().hex}"
         result = self._ask_once(
-            "write",
             location,
             lambda api, store: api.put_async(store, key, content, mode="create", attributes={_WRITER: mark}),
             is_done=lambda: self._mark_of(key, location=location) == mark,
@@ -328,7 +327,6 @@ class BucketClient:
             NotStoredError: the object ``key`` does not exist.
         """
         self._ask_once(
-            "write",
             location,
             lambda api, store: api.copy_async(store, key, final, overwrite=False),
             is_done=lambda: self._are_equal(key, final, location=location),
@@ -352,8 +350,8 @@ class BucketClient:
         operation = Operation(doing, location, self._peer, limits or self.limits)
         return call_with_retries(operation, lambda seconds: self._attempt(ask, seconds, doing, location))
 
-    def _ask_once(self, doing: str, location: str, ask: _Ask[T], *, is_done: Callable[[], bool]) -> T | None:
-        """Send a conditional request. If a later attempt finds the name taken, the first one may have taken it.
+    def _ask_once(self, location: str, ask: _Ask[T], *, is_done: Callable[[], bool]) -> T | None:
+        """Send a conditional write. If a later attempt finds the name taken, the first one may have taken it.
 
         Returns None if the answer was lost.
         """
@@ -363,13 +361,13 @@ class BucketClient:
             nonlocal tries
             tries += 1
             try:
-                return self._attempt(ask, seconds, doing, location)
+                return self._attempt(ask, seconds, "write", location)
             except AlreadyStoredError:
                 if tries == 1 or not is_done():
                     raise
             return None
 
-        return call_with_retries(Operation(doing, location, self._peer, self.limits), attempt)
+        return call_with_retries(Operation("write", location, self._peer, self.limits), attempt)
 
     def _attempt(self, ask: _Ask[T], seconds: float | None, doing: str, location: str, *, uploading: bool = False) -> T:
         api, store = self._store(uploading=uploading, doing=doing, location=location)

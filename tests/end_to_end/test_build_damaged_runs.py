@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +16,7 @@ from support.repaired_builders import Repaired
 from registry.building import piece_runs
 from registry.building.keys import hash_keys
 from registry.building.run_files import NamedRunFile
-from registry.building.run_folder import RunFacts
-from registry.building.run_format import BlockTable, KeyedFrames, Run
+from registry.building.run_format import BlockTable, KeyedFrames, Run, RunEnd, pack_end, read_end
 from registry.building.sorter import ExternalSorter
 from registry.engines import Engine, use_engine
 from registry.errors import BuildError, StorageError
@@ -43,7 +41,7 @@ def leave_damaged_run(folder: Path, how: str) -> None:
     """Build until an input fails, damage the run of the first input, and repair the input."""
     with pytest.raises(BuildError, match="it is damaged"):
         built(Repaired(), folder / "data", processes=2)
-    (run,) = [path for path in (folder / "data").rglob("0-1*") if path.suffix != ".facts"]
+    (run,) = (folder / "data").rglob("0-1.*")
     damage(run, how)
     (folder / "repaired").touch()
 
@@ -59,39 +57,39 @@ def damage(path: Path, how: str) -> None:
         path.write_bytes(content[:place] if how == "truncated" else b"")
 
 
-def test_facts_with_one_wrong_bit_are_ignored(tmp_path: Path) -> None:
-    facts, table = saved_facts(tmp_path)
-    path = next(tmp_path.rglob("*.facts"))
+def test_an_end_with_one_wrong_bit_is_ignored(tmp_path: Path) -> None:
+    run, table = saved_run(tmp_path)
+    path = tmp_path / run.name
     content = path.read_bytes()
-    for place in range(len(content)):
+    for place in range(500, len(content)):
         for bit in range(8):
             path.write_bytes(content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1 :])
-            assert facts.load() is None
+            assert read_end(run) is None
     path.write_bytes(content)
-    found = facts.load()
-    assert found[2] == (500, None)
-    assert list(found[1]) == ["run"]
-    assert all(map(np.array_equal, found[1]["run"], table))
+    end = read_end(run)
+    assert end is not None
+    assert end[1] == RunEnd(500, None)
+    assert all(map(np.array_equal, end[0], table))
 
 
-def test_facts_that_are_cut_off_are_ignored(tmp_path: Path) -> None:
-    facts, _ = saved_facts(tmp_path)
-    path = next(tmp_path.rglob("*.facts"))
+def test_runs_that_are_cut_off_are_ignored(tmp_path: Path) -> None:
+    run, _ = saved_run(tmp_path)
+    path = tmp_path / run.name
     content = path.read_bytes()
     for length in range(len(content)):
         path.write_bytes(content[:length])
-        assert facts.load() is None
+        assert read_end(run) is None
+    path.unlink()
+    assert read_end(run) is None
 
 
-def saved_facts(folder: Path) -> tuple[RunFacts, BlockTable]:
-    """The facts of a run of two blocks."""
-    facts = RunFacts(open_store(folder), "train/0-1", "digest")
+def saved_run(folder: Path) -> tuple[NamedRunFile, BlockTable]:
+    """A run of two blocks."""
+    run = NamedRunFile(open_store(folder), "train/0-1.run")
     table = BlockTable(np.array([[0] * 16, [1] * 16], np.uint8), np.array([0, 3, 5]), np.array([0, 300, 500]))
-    run = facts.new_file()
     with run.create() as file:
-        file.write(bytes(500))
-    facts.save(run, {"run": table}, (500, None))
-    return facts, table
+        file.write(bytes(500) + pack_end(table, RunEnd(500, None)))
+    return run, table
 
 
 @pytest.mark.usefixtures("engine")
@@ -139,29 +137,28 @@ def test_a_damaged_run_does_not_stop_all_later_builds(how: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "header",
+    "table",
     [
-        b"[]",
-        b"{}",
-        b"[" * 100_000,
-        b"\xff",
-        b'{"digest": "digest", "facts": [1, null], "blocks": {"run": 0}}',
-        b'{"digest": "digest", "facts": [1, null], "blocks": {"run": 0}, "task": "../../x"}',
-        b'{"digest": "digest", "facts": [1, null], "blocks": [], "task": "00000000"}',
-        b'{"digest": "digest", "facts": [1, null], "blocks": {"run": -1}, "task": "00000000"}',
-        b'{"digest": "digest", "facts": [1, null], "blocks": {"run": 0.5}, "task": "00000000"}',
-        b'{"digest": "digest", "facts": [1, null], "blocks": {"run": 99999999999999}, "task": "00000000"}',
-        b'{"digest": "digest", "facts": [1, null], "blocks": {"run": 0, "../keys": 0}, "task": "00000000"}',
-        b'{"digest": "digest", "facts": [1.5, null], "blocks": {"run": 0}}',
-        b'{"digest": "digest", "facts": [1, "yes"], "blocks": {"run": 0}}',
-        b'{"digest": "other", "facts": [1, null], "blocks": {"run": 0}}',
+        BlockTable(np.zeros((1, 16), np.uint8), np.array([1, 3]), np.array([0, 500])),
+        BlockTable(np.zeros((1, 16), np.uint8), np.array([0, 3]), np.array([1, 500])),
+        BlockTable(np.zeros((1, 16), np.uint8), np.array([0, 3]), np.array([0, 501])),
+        BlockTable(np.zeros((2, 16), np.uint8), np.array([0, 3, 3]), np.array([0, 300, 500])),
+        BlockTable(np.zeros((2, 16), np.uint8), np.array([0, 3, 5]), np.array([0, 600, 500])),
     ],
 )
-def test_facts_that_no_build_writes_are_ignored(header: bytes, tmp_path: Path) -> None:
-    facts, _ = saved_facts(tmp_path)
-    content = len(header).to_bytes(4, "little") + header + bytes(16)
-    (tmp_path / "train" / "0-1.facts").write_bytes(hashlib.sha256(content).digest() + content)
-    assert facts.load() is None
+def test_ends_that_no_build_writes_are_ignored(table: BlockTable, tmp_path: Path) -> None:
+    run, _ = saved_run(tmp_path)
+    (tmp_path / run.name).write_bytes(bytes(500) + pack_end(table, RunEnd(500, None)))
+    assert read_end(run) is None
+
+
+@pytest.mark.parametrize("count", [2**64 - 1, 2**62, 10**9])
+def test_an_end_that_claims_many_blocks_is_ignored(count: int, tmp_path: Path) -> None:
+    run, _ = saved_run(tmp_path)
+    path = tmp_path / run.name
+    content = path.read_bytes()
+    path.write_bytes(content[:-21] + count.to_bytes(8, "little") + content[-13:])
+    assert read_end(run) is None
 
 
 def test_a_run_with_the_table_of_another_is_damaged(tmp_path: Path) -> None:

@@ -56,6 +56,10 @@ def taken(calls: Path) -> list[str]:
     return names
 
 
+def finished_runs(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*.runs/train/*") if re.match(r"[0-9]+-[0-9]+\.\w+\.\w+$", path.name))
+
+
 def files(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
@@ -175,7 +179,7 @@ def test_a_build_continues_from_finished_runs_if_the_caller_says_so(tmp_path: Pa
     with pytest.raises(BuildError, match="fail is damaged"):
         build_dataset(builder, open_store(tmp_path / "data"), processes=2)
     assert taken(calls) == sorted(name for name, _ in inputs)
-    assert any(name.endswith(".facts") for name in files(tmp_path / "data"))
+    assert finished_runs(tmp_path / "data")
 
     repair()
     with build_dataset(builder, open_store(tmp_path / "data"), processes=2, finished=True) as build:
@@ -235,12 +239,12 @@ def test_a_local_build_cannot_continue_from_runs(tmp_path: Path, calls: Path) ->
 
 
 @pytest.mark.usefixtures("engine")
-def test_damaged_facts_are_ignored(tmp_path: Path, calls: Path) -> None:
+def test_runs_that_were_cut_off_are_ignored(tmp_path: Path, calls: Path) -> None:
     inputs: list[Input] = [("a", 30), ("fail", 2), ("b", 30)]
     builder = make(Pieced, inputs)
     with pytest.raises(BuildError):
         build_dataset(builder, open_store(tmp_path / "data"), processes=2)
-    found = sorted((tmp_path / "data").rglob("*.facts"))
+    found = finished_runs(tmp_path / "data")
     found[0].write_bytes(found[0].read_bytes()[:-30])
     taken(calls)
     repair()
@@ -281,7 +285,7 @@ def test_a_killed_build_is_continued_and_its_runs_are_garbage_later(tmp_path: Pa
     assert warm_python.run([sys.executable, "-c", program], check=False, capture_output=True).returncode == -9
     begun = taken(calls)
     assert begun
-    assert any(name.endswith(".facts") for name in files(data))
+    assert finished_runs(data)
     with registry.connect(tmp_path / "catalog.db", data_dir=data, create=True) as catalog:
         assert any(one.place.endswith(".runs") for one in catalog.collect_garbage().of("kept"))
         old = catalog.collect_garbage(older_than=timedelta(0), dry_run=True)
@@ -303,8 +307,8 @@ def test_files_with_names_that_no_build_writes_are_ignored(name: str, tmp_path: 
     inputs: list[Input] = [("fail", 5), *((str(index), 5) for index in range(30))]
     with pytest.raises(BuildError):
         build_dataset(make(Pieced, inputs), open_store(tmp_path / "data"), processes=2)
-    facts = next((tmp_path / "data").rglob("*.facts"))
-    facts.with_name(f"{name}.{'0' * 16}.facts").touch()
+    run = finished_runs(tmp_path / "data")[0]
+    run.with_name(f"{name}.{'0' * 16}.{'0' * 8}").touch()
     inputs[0] = ("sound", 5)
     shards, _ = built(make(Pieced, inputs), tmp_path / "data", processes=2, finished=True)
     with use_engine("local"):

@@ -45,16 +45,16 @@ def runs(folder: Path, generate: Callable[..., Any] = read) -> SplitRuns:
 
 def test_inputs_that_are_other_values_or_in_another_order_have_another_digest(tmp_path: Path) -> None:
     found = runs(tmp_path)
-    digests = [found.digest(inputs) for inputs in ([1, 2], [2, 1], ["1", 2], [1], [1, 2, None])]
+    digests = [found.stem(0, inputs).partition(".")[2] for inputs in ([1, 2], [2, 1], ["1", 2], [1], [1, 2, None])]
     assert len(set(digests)) == 5
 
 
 def test_what_cannot_be_pickled_has_a_new_digest_each_time(tmp_path: Path) -> None:
     found = runs(tmp_path)
-    assert found.digest([lambda: 1]) != found.digest([lambda: 1])
+    assert found.stem(0, [lambda: 1]) != found.stem(0, [lambda: 1])
     assert runs(tmp_path, lambda one: [one]).key is None
     found = runs(tmp_path, lambda one: [one])
-    assert found.digest([1]) != found.digest([1])
+    assert found.stem(0, [1]) != found.stem(0, [1])
 
 
 def test_values_of_the_function_are_part_of_its_key(tmp_path: Path) -> None:
@@ -67,8 +67,8 @@ def test_values_of_the_function_are_part_of_its_key(tmp_path: Path) -> None:
 
 def test_files_of_other_inputs_and_tasks_have_other_names(tmp_path: Path) -> None:
     found = runs(tmp_path)
-    first, second = (found.facts(0, 7, found.digest(list(range(start, start + 7)))) for start in (0, 1))
-    names = [one.new_file().name for one in (first, second, first)]
+    first, second = (found.stem(0, list(range(start, start + 7))) for start in (0, 1))
+    names = [found.new_name(stem) for stem in (first, second, first)]
     assert len(set(names)) == 3
     assert names[0][:-8] == names[2][:-8] != names[1][:-8]
 
