@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, Self, TypeVar
 
 from registry.errors import PartialFailureError, VerificationError
 from registry.lazy import lazy_types
+from registry.model import listed_below
 from registry.splits import counted
 
 if TYPE_CHECKING:  # numpy is loaded when something is verified
@@ -146,12 +147,10 @@ class _Report(tuple[Result, ...]):
         errors = [(self._name_of(result), error) for result in self if (error := self._error_of(result)) is not None]
         if not errors:
             return self
-        lines = [f"  {name}: {error.message}" for name, error in errors[:_SHOWN]]
-        if len(errors) > _SHOWN:
-            lines.append(f"  and {len(errors) - _SHOWN:,} more")
+        lines = listed_below([f"{name}: {error.message}" for name, error in errors], _SHOWN)
         first = errors[0][1]
         raise PartialFailureError(
-            "\n".join([f"{len(errors):,} of {counted(len(self), self._noun)} could not be {self._done}:", *lines]),
+            f"{len(errors):,} of {counted(len(self), self._noun)} could not be {self._done}:{lines}",
             hint=first.hint,
             details={"failed": [{self._noun: name, "code": error.code} for name, error in errors[:100]]},
         ) from first

@@ -43,7 +43,7 @@ from registry.errors import (
     VersionNotFoundError,
     VersionWithdrawnError,
 )
-from registry.model import WITHDRAWN, Reference, Version, VersionRequest, VersionState, request_bounds
+from registry.model import WITHDRAWN, Reference, Version, VersionRequest, VersionState, listed, request_bounds
 from registry.model.version import HIGHEST, LOWEST
 
 if TYPE_CHECKING:
@@ -373,10 +373,10 @@ def explain_dataset(connection: sa.Connection, reference: Reference) -> NotFound
 
 def no_default_config(name: str, configs: list[str]) -> ConfigNotFoundError:
     """The error for a reference without a config, if the dataset has configs and no default config."""
-    listed = ", ".join(f"{name}/{config}" for config in configs[:_MAX_LISTED])
+    named = ", ".join(f"{name}/{config}" for config in configs[:_MAX_LISTED])
     return ConfigNotFoundError(
         f"{name} has no default config",
-        hint=f"Name one: {listed}.",
+        hint=f"Name one: {named}.",
         details={"name": "", "known": configs[:_MAX_DETAILS]},
     )
 
@@ -471,10 +471,7 @@ def _how_to_promote(reference: Reference) -> str:
 
 
 def _listed(standing: Standing, candidates: tuple[Candidate, ...]) -> str:
-    listed = ", ".join(
-        f"{candidate.version} ({standing.status(candidate).value})" for candidate in candidates[:_MAX_LISTED]
-    )
-    return listed + (f" and {len(candidates) - _MAX_LISTED} more" if len(candidates) > _MAX_LISTED else "")
+    return listed([f"{each.version} ({standing.status(each).value})" for each in candidates], _MAX_LISTED)
 
 
 def list_names(connection: sa.Connection) -> list[str]:

@@ -55,6 +55,7 @@ from registry.intake.kinds import KINDS, MEDIA, kind_of, open_kind
 from registry.intake.options import AddOptions
 from registry.intake.source import Files, Rows, Source
 from registry.interop.dataset_card import CARD, describe_card, read_card, read_front_matter
+from registry.model import listed
 from registry.shards.arrow_schema import described_texts
 from registry.splits import counted
 from registry.storage.local import LocalStore
@@ -174,9 +175,9 @@ class _SavedDataset:
     def data_files(self, folder: str) -> list[str]:
         """The names of the Arrow files of a split, in order."""
         name = f"{folder}{STATE}"
-        listed = self.json(name).get("_data_files")
+        files = self.json(name).get("_data_files")
         result: list[str] = []
-        for node in listed if isinstance(listed, list) else [None]:
+        for node in files if isinstance(files, list) else [None]:
             filename = node.get("filename") if isinstance(node, dict) else None
             if not isinstance(filename, str) or "/" in filename or os.sep in filename:
                 raise self._malformed(name, "expected the names of files at the key '_data_files'")
@@ -329,11 +330,8 @@ def _choose(files: Files, configs: Sequence[CardConfig], name: str | None) -> Ca
             f"{files.location}: the dataset card has no config {name!r}",
             hint=suggest(name, names, have="The configs are:"),
         )
-    listing = ", ".join(names[:_MOST_SHOWN]) + (
-        f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
-    )
     raise SourceError(
-        f"{files.location}: the dataset card has {len(names)} configs: {listing}",
+        f"{files.location}: the dataset card has {len(names)} configs: {listed(names, _MOST_SHOWN)}",
         hint=f"Choose one: {spell('config', names[0])}",
         details={"configs": names[:100]},
     )

@@ -29,7 +29,7 @@ from registry.errors import NotStoredError, SourceError, UsageError, spell, sugg
 from registry.intake.hub import Choose, describe_origins, download_repository, is_hub, link_files, repository_of
 from registry.intake.source import Files, FileUse, Origin, account_for, is_unicode, root_of
 from registry.masking import has_secret, mask, remove_secrets
-from registry.model import is_generic, nearest_name
+from registry.model import is_generic, listed, nearest_name
 from registry.storage import Store, local_path, open_store, require_plain
 from registry.storage.faults import storage_errors
 from registry.storage.local import LocalStore
@@ -244,11 +244,11 @@ def _check_names(names: Sequence[str], location: str) -> None:
     if not bad:
         return
     bad.sort()
-    listing = ", ".join(repr(os.fsencode(name)) for name in bad[:5]) + (f" and {len(bad) - 5} more" if bad[5:] else "")
+    names = [repr(os.fsencode(name)) for name in bad]
     raise SourceError(
-        f"{location}: a file name must be UTF-8 without a backslash, found {listing}",
+        f"{location}: a file name must be UTF-8 without a backslash, found {listed(names, 5)}",
         hint="Rename the file. For names in Latin-1: convmv -r -f latin1 -t utf8 --notest DIR",
-        details={"path": location, "names": [repr(os.fsencode(name)) for name in bad[:100]]},
+        details={"path": location, "names": names[:100]},
     )
 
 

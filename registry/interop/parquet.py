@@ -30,6 +30,7 @@ from registry.model import (
     is_config,
     is_generic,
     listed,
+    listed_below,
     plain_name,
 )
 from registry.model.split import check_split_name
@@ -258,7 +259,7 @@ def raise_for(store: Store, problems: Sequence[str]) -> None:
     """Raise a PreparedFormatError that lists the first of ``problems``, if there are any."""
     if problems:
         raise PreparedFormatError(
-            f"{store.url}: the Parquet files cannot be read as one dataset{_listed(problems)}",
+            f"{store.url}: the Parquet files cannot be read as one dataset{listed_below(problems, _MOST_PROBLEMS)}",
             hint=f"{NAMES_HINT} Import each config from its own folder, with {spell('config=CONFIG')}.",
             details={"folder": store.url, "problems": list(problems[:100])},
         )
@@ -269,7 +270,7 @@ def raise_for_names(store: Store, splits: Sequence[SplitFiles]) -> None:
     odd = [name for split in splits if split.template is None for name in split.filenames]
     if odd:
         raise PreparedFormatError(
-            f"{store.url}: no known template matches the names of the Parquet files{_listed(odd)}",
+            f"{store.url}: no known template matches the names of the Parquet files{listed_below(odd, _MOST_PROBLEMS)}",
             hint="Import a copy, in which the files are renamed: registry import parquet DIR --copy",
             details={"folder": store.url, "problems": odd[:100]},
         )
@@ -395,9 +396,3 @@ def _several_configs(store: Store, folders: Sequence[str], dataset: str) -> Prep
         f"registry import parquet {first} --name {dataset} --config {config if is_config(config) else 'C'}",
         details={"folder": store.url, "problems": [], "configs": list(folders[:100])},
     )
-
-
-def _listed(lines: Sequence[str]) -> str:
-    """The first lines, and the number of omitted lines."""
-    listing = "".join(f"\n  {line}" for line in lines[:_MOST_PROBLEMS])
-    return listing + (f"\n  and {len(lines) - _MOST_PROBLEMS} more" if len(lines) > _MOST_PROBLEMS else "")

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from registry.model.experiment import Experiment, ExperimentChange, experiment_name, no_experiment
     from registry.model.generic_names import is_generic, plain_name
     from registry.model.moments import describe_moment, parse_duration, parse_moment
-    from registry.model.numbers import counted, listed, shown, whole_number
+    from registry.model.numbers import counted, listed, listed_below, shown, whole_number
     from registry.model.producer import NameUse, Producer, check_continues, other_source
     from registry.model.progress import (
         Advance,
@@ -114,10 +114,10 @@ __all__ = [
     "check_continues", "check_name", "check_new_name", "check_split_name", "check_splits", "choose", "content_digest",
     "count_progress", "counted", "covers", "current_locations", "default_effects", "describe_moment",
     "describe_trouble", "described_before", "digest_of", "experiment_name", "fold_name", "is_absolute", "is_config",
-    "is_generic", "listed", "natural_effects", "nearest_name", "new_secret", "no_experiment", "other_source",
-    "parse_duration", "parse_moment", "plain_name", "read_code_version", "rename_note", "request_bounds",
-    "shards_by_filename", "shown", "sign_message", "spdx_license", "tfds_id", "use_effects", "version_folder",
-    "version_status", "webhook_secret", "whole_number",
+    "is_generic", "listed", "listed_below", "natural_effects", "nearest_name", "new_secret", "no_experiment",
+    "other_source", "parse_duration", "parse_moment", "plain_name", "read_code_version", "rename_note",
+    "request_bounds", "shards_by_filename", "shown", "sign_message", "spdx_license", "tfds_id", "use_effects",
+    "version_folder", "version_status", "webhook_secret", "whole_number",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(
@@ -134,7 +134,7 @@ __getattr__, __dir__ = lazy_exports(
         "experiment": "Experiment ExperimentChange experiment_name no_experiment",
         "generic_names": "is_generic plain_name",
         "moments": "describe_moment parse_duration parse_moment",
-        "numbers": "counted listed shown whole_number",
+        "numbers": "counted listed listed_below shown whole_number",
         "producer": "NameUse Producer check_continues other_source",
         "progress": "Advance Progress ProgressCallback ProgressCounter TaskProgress TaskUnit count_progress",
         "reference": "Reference check_alias check_config check_name check_new_name covers fold_name is_config "

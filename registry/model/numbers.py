@@ -61,6 +61,16 @@ def listed(texts: Sequence[str], most: int) -> str:
     return ", ".join(texts[:most]) + (f" and {len(texts) - most:,} more" if len(texts) > most else "")
 
 
+def listed_below(lines: Sequence[str], most: int) -> str:
+    r"""The first ``most`` of the lines, each below a message and indented, and how many more there are.
+
+    >>> "missing:" + listed_below(["ann", "bob", "eve"], 1)
+    'missing:\n  ann\n  and 2 more'
+    """
+    more = [f"and {len(lines) - most:,} more"] if len(lines) > most else []
+    return "".join(f"\n  {line}" for line in (*lines[:most], *more))
+
+
 def shown(value: object) -> str:
     """The start of a value's repr, short enough for a message."""
     try:

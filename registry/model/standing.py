@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import Final
 
 from registry.model.dataset_version import WITHDRAWN, VersionState, VersionStatus, version_status
+from registry.model.numbers import listed
 from registry.model.reference import Reference
 from registry.model.version import Number, Version, VersionRequest, request_bounds
 
@@ -225,9 +226,9 @@ class Choice:
                 return f"{subject} {self.refused.version} of {dataset} is {self.refused.described}"
             case Refusal.ALL_WITHDRAWN if wanted.request is not None:
                 allowed = self.standing.allowed(wanted.request)
-                listed = ", ".join(f"{candidate.version} is {candidate.described}" for candidate in allowed[:_SHOWN])
+                named = ", ".join(f"{candidate.version} is {candidate.described}" for candidate in allowed[:_SHOWN])
                 more = f" and {len(allowed) - _SHOWN} more are withdrawn" if len(allowed) > _SHOWN else ""
-                return f"no version {str(wanted.request)!r} of {dataset} can be read: {listed}{more}"
+                return f"no version {str(wanted.request)!r} of {dataset} can be read: {named}{more}"
             case _:
                 return ""
 
@@ -331,12 +332,11 @@ def _explain_request(
 ) -> Iterator[str]:
     """Which versions a wildcard or range allows, and which it skips."""
     allowed = standing.allowed(request)
-    listing = ", ".join(str(candidate.version) for candidate in allowed[:_SHOWN])
-    more = f" and {len(allowed) - _SHOWN} more" if len(allowed) > _SHOWN else ""
+    listing = listed([str(candidate.version) for candidate in allowed], _SHOWN)
     if len(allowed) == 1:
         yield f"{reference} allows only {listing}, of {len(standing.candidates)} published versions."
     else:
-        yield f"{reference} allows {listing}{more}: {found.version} is the highest that is neither yanked nor dropped."
+        yield f"{reference} allows {listing}: {found.version} is the highest that is neither yanked nor dropped."
     passed = [candidate for candidate in allowed if candidate.is_withdrawn and candidate.version > found.version]
     for candidate in passed[:_SHOWN]:
         yield f"{candidate.version} is skipped: it is {candidate.described}."

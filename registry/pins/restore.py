@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from registry.engines import Engine, Piece, choose_engine
 from registry.errors import AlreadyStoredError, NotStoredError, ShardMismatchError, StorageError, spell
 from registry.masking import mask
+from registry.model import listed_below
 from registry.pins.measure import AdvanceBytes
 from registry.pins.pin_file import PinFile
 from registry.pins.places import (
@@ -256,11 +257,10 @@ def _exclusive(target: Store, files: list[PinnedFile]) -> Iterator[None]:
 def _refuse_other(target: Store, files: list[PinnedFile]) -> None:
     if not files:
         return
-    listed = "".join(f"\n  {target.locate(file.path)}" for file in files[:_MOST_TOLD])
-    more = f"\n  and {len(files) - _MOST_TOLD} more" if len(files) > _MOST_TOLD else ""
+    paths = [target.locate(file.path) for file in files]
     count = "1 file exists" if len(files) == 1 else f"{len(files)} files exist"
     raise AlreadyStoredError(
-        f"{count} with other bytes than the pinned ones{listed}{more}",
+        f"{count} with other bytes than the pinned ones{listed_below(paths, _MOST_TOLD)}",
         hint=f"Choose another folder, or replace them with {spell('force', True)}.",
-        details={"paths": [target.locate(file.path) for file in files[:100]]},
+        details={"paths": paths[:100]},
     )

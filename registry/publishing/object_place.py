@@ -37,7 +37,7 @@ from registry.errors import (
     ReservedError,
     StorageError,
 )
-from registry.model import Advance, DatasetVersion, Shard, shards_by_filename
+from registry.model import Advance, DatasetVersion, Shard, listed_below, shards_by_filename
 from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.publishing.markers import (
     folder_name,
@@ -467,10 +467,8 @@ class ObjectPlace:
                 "These files are not in this catalog. If no other catalog has them, move them aside: "
                 f"registry reservation clear {self._version.reference} --data-dir {data_dir}"
             )
-        listing = "".join(f"\n  {name}" for name in names[:10])
-        more = f"\n  and {len(names) - 10} more" if len(names) > 10 else ""
         return ConflictError(
-            f"the folder of {self._version.reference} contains other data: {folder}{listing}{more}",
+            f"the folder of {self._version.reference} contains other data: {folder}{listed_below(names, 10)}",
             hint=hint,
             details={"folder": folder, "files": names[:100]},
         )

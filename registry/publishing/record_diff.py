@@ -26,7 +26,7 @@ from registry.errors import CorruptExampleError, MissingExtraError
 from registry.features import ClassLabel, FeaturesDict, Ragged
 from registry.features.containers import columns_of, content_path
 from registry.features.content import ContentReader, content_bytes
-from registry.model import LEAF_EXAMPLES, Advance
+from registry.model import LEAF_EXAMPLES, Advance, listed
 from registry.publishing.alignment import Alignment, Digests, Indices, align, find_unpaired, pair_by_key, without_pairs
 from registry.publishing.changes import Changes
 from registry.publishing.fingerprint import RecordHasher, RecordRun, StoredSplits, call_on_runs
@@ -84,11 +84,8 @@ class RecordChange:
         }
 
     def _listed_values(self) -> str:
-        if not self.values:
-            return ""
-        values = [f"{path} {value}" for path, value in self.values[:_MOST_LISTED]]
-        more = len(self.values) - len(values)
-        return f": {', '.join(values)}" + (f" and {more:,} more" if more else "")
+        values = [f"{path} {value}" for path, value in self.values]
+        return f": {listed(values, _MOST_LISTED)}" if values else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ from registry.errors import (
 )
 from registry.features import FeaturesDict, LimitReader, Outside, features_to_json, merge_outside
 from registry.model import Advance, DatasetVersion, Shard, SlicingRule, Split, content_digest, version_folder
+from registry.model.numbers import listed_below
 from registry.prepared import PreparedDataset, read_prepared
 from registry.publishing.outside import ValuesOutside, locate_outside
 from registry.shards import decode_block, open_shard, walk_file
@@ -116,9 +117,8 @@ class VerifyReport:
         ``recovery`` says how to get the expected files.
         """
         if self.faults:
-            listing = "\n".join(f"  {fault.problem}" for fault in self.faults[:10])
-            more = f"\n  and {len(self.faults) - 10} more" if len(self.faults) > 10 else ""
-            more += "" if self.is_whole else "; the others were not checked"
+            listing = listed_below([fault.problem for fault in self.faults], 10)
+            listing += "" if self.is_whole else "; the others were not checked"
             listed = [
                 {"filename": fault.filename, "code": fault.code, "problem": fault.problem} for fault in self.faults
             ]
@@ -128,8 +128,7 @@ class VerifyReport:
             ):  # they may be sound: nobody could read them
                 hint = "These files could not be read. Check their permissions and the disk. Nothing was changed."
             raise ShardMismatchError(
-                f"{subject}: {len(self.faults)} of {self.num_shards} shards do not match their description\n"
-                f"{listing}{more}",
+                f"{subject}: {len(self.faults)} of {self.num_shards} shards do not match their description{listing}",
                 hint=hint,
                 details={"faults": listed},
             )

@@ -37,7 +37,7 @@ from registry.features import (
 )
 from registry.features.containers import Column, columns_of
 from registry.features.feature import TEXT
-from registry.model import DatasetMetadata
+from registry.model import DatasetMetadata, listed
 from registry.reading.frameworks.arrays import check_text_form, no_examples
 from registry.reading.frameworks.leaf_arrays import LeafArrays
 
@@ -457,12 +457,11 @@ def require_flat(features: FeaturesDict) -> None:
     """
     problems = csv_problems(features)
     if problems:
-        listed = ", ".join(f"{name} ({kind})" for name, kind in list(problems.items())[:10])
-        more = f" and {len(problems) - 10} more" if len(problems) > 10 else ""
+        described = listed([f"{name} ({kind})" for name, kind in problems.items()], 10)
         flat = [name for name in features if name not in problems]
         others = f", or only some columns: {spell('columns', flat[:10])}" if flat else ""
         raise UsageError(
-            f"CSV cannot hold the column{'s' * (len(problems) > 1)} {listed}{more}",
+            f"CSV cannot hold the column{'s' * (len(problems) > 1)} {described}",
             hint=f"Export jsonl or parquet{', or imagefolder' * ('an image' in problems.values())}{others}",
             details={"columns": list(problems)[:100]},
         )
