@@ -32,7 +32,6 @@ from registry.catalog.revision import (
 )
 from registry.catalog.rights import Grant, Level, grant, missing_rights, renew
 from registry.catalog.search import (
-    REPAIR_INDEX,
     index_triggers_sqlite,
     is_our_item,
     is_our_name,
@@ -49,22 +48,6 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
     from registry.catalog.values import DataDirectory
-
-
-__all__ = [
-    "HEAD",
-    "REPAIR_INDEX",
-    "REVISIONS",
-    "SchemaStatus",
-    "check",
-    "create",
-    "downgrade",
-    "grant_rights",
-    "reindex",
-    "renew_rights",
-    "status",
-    "upgrade",
-]
 
 
 def status(url: str | os.PathLike[str]) -> SchemaStatus:

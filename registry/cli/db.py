@@ -107,6 +107,7 @@ def check(session: Session) -> None:
         registry db check
     """
     from registry.catalog import schema
+    from registry.catalog.search import REPAIR_INDEX
 
     with session.name_origin():
         differences = schema.check(session.catalog_url)
@@ -116,7 +117,7 @@ def check(session: Session) -> None:
         lambda it: it["differences"] or ["the database matches its schema"],
     )
     if differences:
-        is_index_only = all(line.endswith(schema.REPAIR_INDEX) for line in differences)
+        is_index_only = all(line.endswith(REPAIR_INDEX) for line in differences)
         raise CatalogError(
             f"the database differs from its schema in {len(differences)} places",
             hint="Rebuild the search index: registry db reindex"
