@@ -350,7 +350,7 @@ def explain_error(session: ToolSession, *, code: Annotated[str, Field(min_length
     """Explain the code of an error of the registry: what it means, and what kind of error it is."""
     kinds = _error_kinds()
     if code not in kinds:
-        raise NotFoundError(f"no error has the code {code!r}", hint=suggest(code, kinds))
+        raise NotFoundError(f"no error has the code {code!r}", hint=suggest(code, reversed(kinds)))
     parents = [kind.code for kind in kinds[code].__mro__[1:] if issubclass(kind, RegistryError)]
     value = {"code": code, "meaning": getdoc(kinds[code]), "kinds": [*dict.fromkeys(parents)]}
     session.out.present("error", {**value, "exit_code": kinds[code].exit_code})
@@ -512,10 +512,6 @@ def _pictures(reader: Reader, rows: Sequence[Any]) -> Iterator[bytes]:
 
 
 def _error_kinds() -> dict[str, type[RegistryError]]:
-    """The error classes by code; a class without its own code has the code of its base."""
-    result: dict[str, type[RegistryError]] = {}
-    kinds: list[type[RegistryError]] = [RegistryError]
-    for kind in kinds:
-        kinds += [each for each in kind.__subclasses__() if each.__module__ == errors.__name__]
-        result.setdefault(kind.code, kind)
-    return result
+    """The error classes by code; a class without its own code has the code of its base, which is defined before it."""
+    kinds = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, RegistryError)]
+    return {kind.code: kind for kind in reversed(kinds)}
