@@ -34,7 +34,7 @@ from support.kept_columns import read_from_columns
 from support.levels import EXAMPLES, in_share, is_quick, may_hold_quick_tests, sample
 from support.process_memory import shared_by_tests
 from support.s3_server import S3Server
-from support.warm_python import skip_syncs
+from support.warm_python import skip_syncs, warm_workers
 
 import registry
 
@@ -205,7 +205,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def _quick_catalogs() -> Iterator[None]:
     """Compile statements only once, and do not wait for the disk."""
     skip_syncs()
-    with shared_by_tests():
+    with shared_by_tests(), warm_workers():
         yield
 
 

@@ -2,7 +2,8 @@
 
 ``Popen`` and ``run`` replace those of ``subprocess`` in tests that need many processes, or processes that are killed.
 Importing takes half a second of CPU time, which most of these tests would spend several times. Programs that depend on
-how an interpreter starts (its options, its locale, what it imports, how much memory it takes) start as usual.
+how an interpreter starts (its options, its locale, what it imports, how much memory it takes) start as usual. With
+``warm_workers``, the worker processes of engines are such forks, too.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +36,9 @@ MODULES: Final = (
     *("registry.interop", "urllib3", "tarfile", "isal.igzip", "pydoc"),
 )
 PROGRAM: Final = str(Path(sys.executable).with_name("registry"))
+
+ABOUT_WORKERS: Final = ("tests/engines/", "tests/unit/test_array_record_isolated")
+"""Tests of how workers start, and how much memory they may take: theirs are new interpreters."""
 
 Start = dict[str, Any]
 
@@ -134,23 +139,43 @@ class _Origin:
                 env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
                 process_group=0,
             )
-        atexit.register(self._end)
 
     def send(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
         socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
 
-    def _end(self) -> None:
+    def end(self) -> None:
         self._socket.close()
         self._process.wait()
 
 
 _ORIGINS: Final[list[_Origin]] = []
+_STARTING: Final = threading.Lock()
+atexit.register(lambda: [origin.end() for origin in _ORIGINS])  # after the workers, which are registered later
 
 
 def _origin() -> _Origin:
-    if not _ORIGINS:
-        _ORIGINS.append(_Origin())
-    return _ORIGINS[0]
+    with _STARTING:  # workers start in threads
+        if not _ORIGINS:
+            _ORIGINS.append(_Origin())
+        return _ORIGINS[0]
+
+
+@contextlib.contextmanager
+def warm_workers() -> Iterator[None]:
+    """Fork the workers of engines, too. Those of a fork of this process are new: it may have another user or limit."""
+    import pytest  # here, because the origin runs this file, too
+
+    from registry.engines import workers
+
+    own = os.getpid()
+
+    def start(*arguments: Any, **options: Any) -> subprocess.Popen[Any]:
+        is_new = os.getpid() != own or os.environ.get("PYTEST_CURRENT_TEST", "").startswith(ABOUT_WORKERS)
+        return (subprocess.Popen if is_new else Popen)(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers, "subprocess", types.SimpleNamespace(Popen=start, PIPE=subprocess.PIPE))
+        yield
 
 
 def serve(requests: socket.socket) -> Callable[[], None] | None:
@@ -213,6 +238,8 @@ def _begin(request: Start, descriptors: Sequence[int]) -> Callable[[], None]:
         sys.argv = [program, *arguments]
         sys.path[:1] = [str(Path(program).parent), *added]
         return _run_registry
+    if arguments[:1] == ["-P"]:  # a worker, whose code sets sys.path
+        del arguments[0]
     kind, *rest = arguments
     if kind == "-c":
         code, *rest = rest
@@ -230,8 +257,6 @@ def _begin(request: Start, descriptors: Sequence[int]) -> Callable[[], None]:
 
 
 def _new_main() -> dict[str, Any]:
-    import types
-
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     return main.__dict__
 
