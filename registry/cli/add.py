@@ -338,7 +338,7 @@ def _describe_plan(addition: Addition) -> Iterator[Block]:
         limit=_MOST_COLUMNS,
     )
     if plan.schema.skipped:
-        yield f"columns left out, as requested: {', '.join(plan.schema.skipped)}"
+        yield f"columns left out, as requested: {', '.join(name or repr(name) for name in plan.schema.skipped)}"
     yield ""
     yield from _describe_files(plan)
 

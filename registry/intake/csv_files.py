@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import codecs
 import re
+import shlex
 from array import array
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
@@ -176,7 +177,7 @@ def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
         has_header = number is None if options.header is None else options.header
         if has_header:
             names = tuple(cell.text for cell in rows[0])
-            _check_names(name, names, line=line, has_option=options.has_csv_options)
+            _check_names(name, names, options, line=line)
         else:
             names = tuple(f"column_{place}" for place in range(1, len(rows[0]) + 1))
         return _Layout(
@@ -191,16 +192,19 @@ def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
 
 
 def _refuse_others(name: str, data: bytes) -> None:
-    """Refuse a file that starts with ``data`` if its extension is wrong. Raises SourceError."""
+    """Refuse a file that starts with ``data`` if it is no CSV file. Raises SourceError."""
+    problem = hint = ""
     if data.startswith(b"PK\3\4"):
-        other = "a ZIP archive or an Excel file"
-        read = f"registry.add(pandas.read_excel({name!r}), 'NAME')"
-        hint = f"Rename it to .zip or .xlsx. To read Excel: {read}"
+        problem = f"{name} is not a CSV file, but a ZIP archive or an Excel file"
+        hint = f"Rename it to .zip or .xlsx. To read Excel: registry.add(pandas.read_excel({name!r}), 'NAME')"
     elif data.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html")):
-        other, hint = "a web page", "Check the URL, and whether it requires a login."
-    else:
-        return
-    raise SourceError(f"{name} is not a CSV file, but {other}", hint=hint, details={"file": name})
+        problem = f"{name} is not a CSV file, but a web page"
+        hint = "Check the URL, and whether it requires a login."
+    elif re.match(rb'"?sep=.?"?\r?\n', data):
+        problem = f"{name}:1: a line that names the separator for Excel"
+        hint = f"Remove the line: tail -n +2 {shlex.quote(name)} > NAME.csv"
+    if problem:
+        raise SourceError(problem, hint=hint, details={"file": name})
 
 
 OPEN_QUOTE: Final = "a quote in this row is never closed"
@@ -214,20 +218,18 @@ def _count_blank_lines(data: bytes) -> int:
     return start.count(b"\n") or start.count(b"\r")
 
 
-def _check_names(name: str, names: Sequence[str], *, line: int, has_option: bool) -> None:
-    """Check that each column has its own name."""
+def _check_names(name: str, names: Sequence[str], options: AddOptions, *, line: int) -> None:
+    """Check that each column has its own name, if the caller neither renames the column without a name nor skips it."""
+    has_option = options.has_csv_options
     or_data = f" If that line is data: {spell('header', False)}" if has_option else ""
-    if "" in names:
+    if "" in names and "" not in (options.rename_columns or {}) and "" not in options.wishes():
         place = names.index("") + 1
-        hint = "Give it a name in the first line of the file."
-        if place == 1 and len(names) > 1:
-            hint += (
-                " An index of pandas: frame.to_csv(path, index=False)."
-                " Row names of R: write.csv(frame, path, row.names=FALSE)."
-            )
+        rename, skip = spell("rename_columns", {"": "NAME"}), spell("features", {"": "skip"})
         raise SourceError(
             f"{name}:{line}: column {place} of {len(names)} has no name",
-            hint=hint + or_data,
+            hint=f"To name it: {rename}. To leave it out, such as the index of a frame: {skip}.{or_data}"
+            if has_option
+            else "Give it a name in the first line of the file.",
             details={"file": name, "line": line, "column": place},
         )
     repeated = [repeated_name for repeated_name, count in Counter(names).items() if count > 1]

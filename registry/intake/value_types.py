@@ -343,15 +343,24 @@ def conflict(path: str, seen: Mapping[str, SeenType]) -> TypeConflictError:
     return TypeConflictError(path, f"it is {', '.join(others)}, and {last}")
 
 
+_COMMON_NAMES: Final = {
+    "string": "text",
+    "binary": "bytes",
+    "double": "float64",
+    "float": "float32",
+    "halffloat": "float16",
+    "date32[day]": "date32",
+    "date64[ms]": "date64",
+}
+
+
 def name_type(name: str) -> str:
     """Return the common name of an Arrow type.
 
-    >>> name_type("string"), name_type("double"), name_type("int64")
-    ('text', 'float64', 'int64')
+    >>> name_type("string"), name_type("double"), name_type("date32[day]"), name_type("int64")
+    ('text', 'float64', 'date32', 'int64')
     """
-    return {"string": "text", "double": "float64", "float": "float32", "halffloat": "float16", "binary": "bytes"}.get(
-        name, name
-    )
+    return _COMMON_NAMES.get(name, name)
 
 
 def show_type(kind: Any) -> str:

@@ -117,3 +117,29 @@ def test_a_null_beside_lists_that_no_type_describes_is_kept(
     pq.write_table(table.take([0, 2]), tmp_path / "x.parquet")
     catalog.add(tmp_path / "x.parquet", "x")
     assert catalog.dataset("x").features == catalog.dataset("x:1.0.0").features
+
+
+def test_the_index_of_a_frame_can_be_named_or_left_out(catalog: registry.Catalog, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(",x\n7,1\n8,2\n")
+    assert refuse(catalog, path) == (
+        "a.csv:1: column 1 of 2 has no name",
+        "To name it: rename_columns={'': 'NAME'}. To leave it out, such as the index of a frame: features={'': 'skip'}"
+        ". If that line is data: header=False",
+    )
+    catalog.add(path, "x", features={"": "skip"})
+    assert list(catalog.dataset("x").features) == ["x"]
+    catalog.add(path, "y", rename_columns={"": "row"})
+    path.write_text(",x\n7,1\n8,2\n9,3\n")
+    catalog.add(path, "x")
+    assert (list(catalog.dataset("x").features), read(catalog, "x")) == (["x"], [1, 2, 3])
+    catalog.add(path, "y")
+    assert list(catalog.dataset("y").features) == ["row", "x"]
+
+
+def test_the_line_of_a_separator_for_excel_is_no_header(catalog: registry.Catalog, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("sep=;\na;b\n1;2\n")
+    assert refuse(catalog, tmp_path / "a.csv") == (
+        "a.csv:1: a line that names the separator for Excel",
+        "Remove the line: tail -n +2 a.csv > NAME.csv",
+    )

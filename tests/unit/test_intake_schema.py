@@ -194,7 +194,7 @@ def test_row_900_001_decides_as_row_1_does() -> None:
             pa.timestamp("ns"),
             "widened to timestamp[ns] at b:1",
         ),
-        (pa.array([1], pa.date32()), pa.array([86_400_000], pa.date64()), pa.date64(), "widened to date64[ms] at b:1"),
+        (pa.array([1], pa.date32()), pa.array([86_400_000], pa.date64()), pa.date64(), "widened to date64 at b:1"),
         (pa.array([[1]]), pa.array([[1, 2.5]]), pa.list_(pa.float64()), "widened to float64 at b:1"),
         (
             pa.array([[1, 2]], pa.list_(pa.int8(), 2)),
