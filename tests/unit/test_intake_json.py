@@ -394,9 +394,11 @@ def test_what_json_writes_is_read_equal(
         return [without_nulls(row) for _, row in read_rows(source)]
 
     expected = [without_nulls(row) for row in rows]
-    found = values({"all.json": write(rows)})
-    assert found == expected
-    assert values({"1.json": write(rows[: cut + 1]), "2.json": write(rows[cut + 1 :])}) == expected
+    # A line that is alone in a .json may look like a table.
+    extension = "jsonl" if layout == "lines" else "json"
+    assert values({f"all.{extension}": write(rows)}) == expected
+    parts = {f"1.{extension}": write(rows[: cut + 1]), f"2.{extension}": write(rows[cut + 1 :])}
+    assert values(parts) == expected
 
 
 def is_one_type(value: Any) -> bool:
