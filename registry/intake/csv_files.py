@@ -263,6 +263,8 @@ def _summarize(layouts: Sequence[_Layout], options: AddOptions) -> str:
     number = layouts[0].number
     if options.header is not None:
         header += ", as requested"
+    if spaced := [name for name in layouts[0].names if name != name.strip()]:
+        header += f", with spaces around {list_names(spaced)}"
     if number is not None:
         header = f"without a header, because the first row contains the number {number}"
     quotes = "" if layouts[0].quotes else ", quotes are text"

@@ -192,7 +192,7 @@ class Inference:
         if self._is_text and arrow.types.is_string(kind):
             word, reason = column.texts.decide()
             kind, reasons = arrow.type_for_alias(word), [reason]
-            if column.texts.is_scientific:
+            if column.texts.may_be_numbers:
                 reasons.append(f"to read numbers: {_option(name, 'float64')}")
             if self._is_csv and (nulls := column.texts.disguised_nulls):
                 reasons.append(f"if it means null: {spell('nulls', nulls)}")

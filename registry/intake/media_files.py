@@ -17,7 +17,7 @@ import posixpath
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -190,9 +190,19 @@ def find_labels(splits: Mapping[str, Sequence[str]]) -> tuple[ClassLabel | None,
     if most < 2:
         return None, "no label: no split has two folders"
     try:
-        return ClassLabel(names=sorted(names)), f"the names of {len(names):,} folders, sorted"
+        return ClassLabel(names=sorted(names)), f"the names of {len(names):,} folders, sorted{_describe_alike(names)}"
     except FeatureError as error:  # such as a space at the end of a name
         return None, f"no label: {error.message}"
+
+
+def _describe_alike(names: Iterable[str]) -> str:
+    """Name two classes that may be meant as one: they differ in case, or in the form of Unicode, as after a copy."""
+    seen: dict[str, str] = {}
+    for name in sorted(names):
+        other = seen.setdefault(_fold(name), name)
+        if other != name:
+            return f"; {other!a} and {name!a} may be the same class"
+    return ""
 
 
 def _refuse_pairs(location: str, folders: Sequence[str], splits: Mapping[str, Sequence[str]]) -> None:

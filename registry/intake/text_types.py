@@ -181,9 +181,13 @@ class TextTypes:
         return "string", self._explain_text()
 
     @property
-    def is_scientific(self) -> bool:
-        """Whether the first value that is not a plain number has an exponent, such as ``25e-06``."""
-        return "decimal" in self.misses and _SCIENTIFIC.fullmatch(self.misses["decimal"][1]) is not None
+    def may_be_numbers(self) -> bool:
+        """Whether the first value that is not a plain number has an exponent or spaces, such as ``25e-06``."""
+        if "decimal" not in self.misses:
+            return False
+        text = self.misses["decimal"][1]
+        plain = text.strip()
+        return bool(_SCIENTIFIC.fullmatch(plain) or (plain != text and re.search(_PLAIN_NUMBER, plain)))
 
     @property
     def time(self) -> Any:
@@ -400,6 +404,8 @@ def parse_texts(texts: Any, kind: Any, *, is_requested: bool, is_exact: bool = F
     Returns:
         An array of the same length, and the fault of each text that is not such a value.
     """
+    if is_requested and not types.is_binary(kind):
+        texts = compute.utf8_trim_whitespace(texts)
     if types.is_integer(kind):
         return _parse_integers(texts, kind, is_requested)
     if types.is_floating(kind):

@@ -281,6 +281,11 @@ def test_a_column_without_a_name_is_an_error(tmp_path: Path) -> None:
     )
 
 
+def test_spaces_around_names_are_stated(tmp_path: Path) -> None:
+    source = open_files(open_csv, tmp_path, b"a, b,c \n1, 2,3\n")
+    assert source.summary == "1 CSV file (comma, UTF-8, with a header, with spaces around ' b', 'c ')"
+
+
 def test_two_columns_of_one_name_are_an_error(tmp_path: Path) -> None:
     assert refuse(tmp_path, b"x,a,b,a\n") == (
         "data.csv:1: columns 2 and 4 are both named 'a'",

@@ -108,6 +108,15 @@ def test_folders_that_are_not_classes(tmp_path: Path, names: list[str], reason: 
     assert source.summary.endswith(f"; {reason}")
 
 
+@pytest.mark.parametrize(("first", "second"), [("Cat", "cat"), ("caf\u00e9", "cafe\u0301")])
+def test_classes_that_look_alike_are_named(first: str, second: str) -> None:
+    label, reason = find_labels({"train": [f"train/{first}/1", "train/dog/1"], "test": [f"test/{second}/1"]})
+    assert label is not None
+    assert label.num_classes == 3
+    alike = " and ".join(map(ascii, sorted([first, second])))
+    assert reason == f"the names of 3 folders, sorted; {alike} may be the same class"
+
+
 def test_classes_below_a_common_folder() -> None:
     label, _ = find_labels({"train": ["x/a/cat/1", "x/a/dog/1"], "test": ["x/b/cat/1"]})
     assert label == ClassLabel(names=["cat", "dog"])

@@ -58,6 +58,19 @@ def infer_texts(values: Sequence[str | None]) -> ColumnSchema:
     return infer(("a.csv", 2, {"x": pa.array(values, pa.string())}), is_text=True).columns[0]
 
 
+READ_NUMBERS = "to read numbers: features={'x': 'float64'}"
+
+
+@pytest.mark.parametrize("word", ["int8", "float64", "bool", "date32"])
+def test_requested_types_ignore_spaces_around_text(word: str) -> None:
+    texts = {"int8": "1", "float64": "1.5", "bool": "true", "date32": "2020-01-01"}[word]
+    blocks: Block = ("a.csv", 2, {"x": [f" {texts}", f"{texts}\t", texts]})
+    schema = infer(blocks, is_text=True, wishes={"x": word})
+    converted = schema.convert("a.csv", rows_of(blocks))
+    assert converted.bad == ()
+    assert len(set(converted.table.column("x").to_pylist())) == 1
+
+
 @pytest.mark.parametrize(
     ("values", "word", "reason"),
     [
@@ -129,6 +142,8 @@ def infer_texts(values: Sequence[str | None]) -> ColumnSchema:
         (["1", None, "NA"], "string", "\"NA\" at a.csv:4 is not a number; if it means null: nulls=['NA']"),
         (["1.5", "Infinity"], "string", '"Infinity" at a.csv:3 is not a number'),
         (["0x1F"], "string", "the values are text"),
+        ([" 1", "2 "], "string", f'" 1" at a.csv:2 is not a plain decimal number; {READ_NUMBERS}'),
+        ([" 01", "2 "], "string", '" 01" at a.csv:2 is not a plain decimal number'),
         (["m/s", "1", "2.5"], "string", '"m/s" at a.csv:2 is not a number; all others are'),
         (["m/s", None, "1"], "string", '"m/s" at a.csv:2 is not a number; all others are'),
         (["m/s", "1", "fast"], "string", "the values are text"),
