@@ -502,6 +502,29 @@ class ColumnWriter:
         return [self._folder.seal(place, facts) for place, facts in enumerate(self._blocks.lines())]
 
 
+def forget_columns(cache: FileCache, content_digest: str) -> None:
+    """Delete the columns of a content digest, and interrupted fillings, which do not say whose columns they are.
+
+    Processes that map the files keep them, and a process that is filling columns finishes them.
+    """
+    for folder in cache.folder.glob(f"??/{'?' * 64}"):
+        source = ""
+        with suppress(*_FAULTS):
+            source = json.loads((folder / DOCUMENT).read_bytes())["source"]
+        files = [*folder.glob("*.npy*"), *folder.glob(f"{DOCUMENT}*")]
+        for path in files if not source or json.loads(source)[0] == content_digest else ():
+            with suppress(OSError):
+                descriptor = open_own(path)
+                try:
+                    if not source:
+                        lock_file(descriptor)
+                    path.unlink()
+                finally:
+                    os.close(descriptor)
+        with suppress(OSError):  # it contains other files
+            folder.rmdir()
+
+
 def _line(facts: list[Any]) -> bytes:
     return json.dumps(facts).encode() + b"\n"
 

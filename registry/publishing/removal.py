@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from registry.catalog import CatalogBackend, Removal, RemovalStep, load_shards
 from registry.catalog.service.store import ServiceStore
+from registry.columns.folder import forget_columns
 from registry.errors import CatalogPermissionError, ConflictError, MissingExtraError, NotFoundError, StorageError, spell
 from registry.masking import mask
 from registry.model import DatasetVersion, Reference, Use, VersionState, covers, describe_moment, is_absolute
@@ -247,6 +248,7 @@ class Remover:
 
     def _forget(self, version: DatasetVersion) -> None:
         if self.cache is not None:
+            forget_columns(self.cache, version.content_digest)
             for split in version.splits:
                 for shard in load_shards(self.catalog.shards, version, split.name):
                     CachedBlocks(self.cache, shard.sha256, shard.num_bytes).forget()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +17,7 @@ import registry
 from registry import Catalog
 from registry.catalog import RemovalStep
 from registry.cli.main import run
+from registry.columns import ColumnWriter
 from registry.errors import ConflictError, StorageError, UsageError, VersionExistsError, VersionWithdrawnError
 from registry.model import Attachment, DatasetVersion
 from registry.publishing import copying, removal
@@ -380,6 +382,43 @@ def test_the_cache_of_this_machine_forgets_the_files(
         assert registry.cache().usage().num_blocks == 0
         assert [entry.name for entry in open_store(f"{bucket}/data").scan()] == []
         require_removed(catalog)
+
+
+def test_the_cache_of_this_machine_forgets_decoded_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("REGISTRY_CACHE_BYTES", "100MB")
+
+    def interrupt(_: ColumnWriter) -> None:
+        raise OSError("interrupted")
+
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
+        for name, values in (("numbers", [1, 2, 3]), ("others", [4, 5, 6])):
+            catalog.add({"train": {"value": values}}, name)
+        dataset = catalog.dataset("numbers")
+        with monkeypatch.context() as patch:
+            patch.setattr(ColumnWriter, "finish", interrupt)
+            with pytest.raises(StorageError, match="interrupted"):
+                dataset.keep_columns()
+        interrupted = below(tmp_path / "cache")
+        catalog.lifecycle.drop("numbers:1.0.0", reason="a person asked")
+        catalog.remove("numbers:1.0.0", now=True).require_all()
+        assert len(interrupted) > 4
+        assert [path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()] == ["size"]
+        catalog.add({"train": {"value": [1, 2, 3]}}, "again")
+        for name in ("again", "others"):
+            catalog.dataset(name).keep_columns()
+        reader = catalog.dataset("again").read("train", copy=False)
+        views = [batch["value"] for batch in reader.batches(2)]
+        values = [view.tolist() for view in views]
+        catalog.lifecycle.drop("again:1.0.0", reason="a person asked")
+        catalog.remove("again:1.0.0", grace="1d").require_all()
+        assert registry.cache().usage().num_columns == 2
+        catalog.remove("again:1.0.0", now=True).require_all()
+        assert registry.cache().usage().num_columns == 1
+        assert [view.tolist() for view in views] == values
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert catalog.dataset("others").keep_columns().num_new_columns == 0
 
 
 def test_an_attachment_that_another_version_names_at_a_shared_mirror_stays(tmp_path: Path) -> None:
