@@ -19,6 +19,7 @@ from registry.errors import (
     RegistryError,
     SplitSyntaxError,
     UsageError,
+    VerificationError,
 )
 
 
@@ -47,6 +48,12 @@ def test_an_error_is_the_same_in_another_process(kind: type[RegistryError]) -> N
         assert type(again) is kind
         assert (str(again), again.hint, again.details) == (str(error), error.hint, error.details)
         assert (again.code, again.exit_code) == (error.code, error.exit_code)
+
+
+@pytest.mark.parametrize("kind", list(every_kind(VerificationError)), ids=lambda kind: kind.__name__)
+def test_an_error_of_damaged_files_can_be_made_from_its_text(kind: type[RegistryError]) -> None:
+    error = kind("Caught it in DataLoader worker process 0.")  # as torch does
+    assert str(error) == "Caught it in DataLoader worker process 0."
 
 
 def test_every_error_is_in_the_tree_of_the_docstring() -> None:

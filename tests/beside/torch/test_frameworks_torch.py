@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from support.framework_samples import FEATURES, WithMaps, plain, wide_reader
 
 import registry
-from registry.errors import RegistryWarning, StateMismatchError, UsageError
+from registry.errors import CorruptRecordError, RegistryWarning, StateMismatchError, UsageError
 from registry.features import FeaturesDict
 from registry.order import ReadConfig
 from registry.reading import Reader
@@ -203,6 +203,18 @@ def test_every_process_opens_a_map_style_dataset_itself(start: str, tmp_path: Pa
     assert dataset[36]["id"] == reader[36]["id"]
     loader = DataLoader(dataset, batch_size=5, num_workers=2, shuffle=True, multiprocessing_context=start)
     assert sorted(ids_of(loader)) == list(range(37))
+
+
+@pytest.mark.parametrize("keep", [None, "memory"])
+def test_a_damaged_record_is_the_same_kind_of_error_in_workers(keep: Any, tmp_path: Path) -> None:
+    reader = wide_reader([30], where=tmp_path, features=IDS, keep=keep)
+    (shard,) = tmp_path.glob("*.tfrecord*")
+    content = bytearray(shard.read_bytes())
+    content[-1] ^= 1
+    shard.write_bytes(content)
+    for dataset, size in ((reader.to_torch(), 4), (reader.to_torch(iterable=True, batch_size=4), None)):
+        with pytest.raises(CorruptRecordError, match="record 29"):
+            list(DataLoader(dataset, batch_size=size, num_workers=2))
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux lists the maps of a process")
