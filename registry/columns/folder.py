@@ -360,11 +360,13 @@ class KeptColumn:
         self._document = document
 
     def is_missing(self, block: int) -> bool:
-        """Whether a block was never written."""
-        # The last entry of a block may have been written with the next block.
-        ends = [form.has_zero for form in self._layout.forms]
-        parts = (self._entries(block, place) for place in range(len(ends)))
-        return not any(part[end : part.shape[0] - end].any() for part, end in zip(parts, ends, strict=True))
+        """Whether the entries of a block that do not match the digests were never written."""
+        for place, form in enumerate(self._layout.forms):
+            # The last entry of a block may have been written with the next block.
+            part = self._entries(block, place)[form.has_zero : -1 if form.has_zero else None]
+            if part.any() and not self._is_sound(block, place):
+                return False
+        return True
 
     def replace(self, place: int, array: Array) -> None:
         """Replace the map of an array."""
@@ -381,15 +383,13 @@ class KeptColumn:
 
     def is_sound(self, block: int, num_arrays: int | None = None) -> bool:
         """Whether the entries of all arrays, or of the first arrays, in a block match the digests."""
-        starts, digests = self.entries_before(block), self.blocks.digests[block]
-        forms = self.folder.layout.forms if self.folder else ()
-        for place, form in enumerate(forms[:num_arrays]):
-            entries = self._entries(block, place)
-            if not _has_digest(entries[form.has_zero :], digests[place]):
-                return False
-            if form.has_zero and entries[0] != starts[place + 1]:  # the end of the previous block
-                return False
-        return True
+        return self.folder is None or all(self._is_sound(block, at) for at in range(len(self.arrays))[:num_arrays])
+
+    def _is_sound(self, block: int, place: int) -> bool:
+        entries, has_zero = self._entries(block, place), self._layout.forms[place].has_zero
+        if has_zero and entries[0] != self.entries_before(block)[place + 1]:  # the end of the previous block
+            return False
+        return _has_digest(entries[has_zero:], self.blocks.digests[block][place])
 
     def _entries(self, block: int, place: int) -> Array:
         """Return the entries of an array in a block.

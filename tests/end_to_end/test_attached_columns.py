@@ -541,6 +541,23 @@ def test_damaged_and_missing_attachments_in_a_bucket(
 
 
 @on_clouds
+def test_a_block_that_was_fetched_in_part_is_not_called_damaged(bucket: str, tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=f"{bucket}/data") as catalog:
+        catalog.add(rows(), name="goods", num_shards=3)
+        dataset = catalog.dataset("goods")
+        dataset.attach_columns()
+        expected = examples_of(dataset, keep=None)
+        iterator = iter(dataset.read("train"))
+        examples = [plain(next(iterator))]  # fetches ``rows`` of all blocks
+        for file in dataset.attachments:
+            open_store(f"{bucket}/data/goods/1.0.0").remove(file.place)
+        with pytest.warns(RegistryWarning, match="cannot be fetched") as caught:
+            examples += map(plain, iterator)
+        assert examples == expected
+        assert "is damaged" not in "".join(str(warning.message) for warning in caught)
+
+
+@on_clouds
 def test_without_room_in_the_cache_the_shards_of_a_bucket_are_read(
     bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
