@@ -36,9 +36,6 @@ from glob import escape
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import yaml
-from fsspec.utils import glob_translate
-
 from registry.errors import FeatureError, SourceError, UsageError, spell, suggest
 from registry.features import ClassLabel, Feature
 from registry.intake.arrow_files import (
@@ -55,6 +52,7 @@ from registry.intake.kinds import KINDS, MEDIA, kind_of, open_kind
 from registry.intake.options import AddOptions
 from registry.intake.source import Files, Rows, Source
 from registry.interop.dataset_card import CARD, describe_card, read_card, read_front_matter
+from registry.lazy import yaml
 from registry.model import listed
 from registry.shards.arrow_schema import described_texts
 from registry.splits import counted
@@ -389,6 +387,8 @@ def _check_glob(files: Files, config: str, glob: str) -> str:
 
 
 def _matches(files: Files, config: CardConfig, glob: str) -> list[str]:
+    from fsspec.utils import glob_translate  # imports all compressions
+
     try:
         pattern = re.compile(glob_translate(glob))
     except ValueError as error:

@@ -19,8 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-import yaml
-
+from registry.lazy import yaml
 from registry.model import DatasetMetadata, spdx_license
 from registry.storage import Store
 
@@ -106,7 +105,7 @@ def _load(text: str, kind: str) -> dict[str, Any]:
     loader = getattr(yaml, f"C{kind}", getattr(yaml, kind))  # ten times as fast, if libyaml is there
     try:
         _refuse_deep(yaml.parse(text, Loader=loader))
-        result = yaml.load(text, loader)  # noqa: S506 (all these loaders are safe ones)
+        result = yaml.load(text, loader)
     except yaml.MarkedYAMLError as error:
         if "nesting depth" in str(error.problem):  # PyYAML 6.0.4 has a limit of its own
             raise _too_deep() from error

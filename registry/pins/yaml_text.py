@@ -16,9 +16,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-import yaml
-
 from registry.errors import PinFormatError
+from registry.lazy import yaml
 
 MAX_BYTES: Final = 64 * 2**20
 """The longest pin file that is read. It has room for a quarter of a million shards."""
@@ -41,7 +40,6 @@ _LIKE_NUMBER = re.compile(
 )
 _WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "~", "=", "<<", "nan", "inf"})
 _TAG: Final = "tag:yaml.org,2002:"
-_RESOLVER: Final = yaml.resolver.Resolver()
 _ODD_BREAK = re.compile("[\x85\u2028\u2029]")
 """Characters that end a line in YAML 1.1, but not in YAML 1.2."""
 
@@ -231,7 +229,7 @@ def is_ambiguous(text: str) -> bool:
     """
     if text.lower() in _WORDS or _LIKE_NUMBER.fullmatch(text):
         return True
-    resolved = _RESOLVER.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]  # its stubs say so
+    resolved = yaml.resolver.Resolver().resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]  # its stubs say so
     return bool(resolved != f"{_TAG}str")
 
 

@@ -10,7 +10,6 @@ not match their ETag are requested twice.
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import concurrent.futures
 import errno
@@ -25,6 +24,7 @@ from typing import Any, Final, TypeVar
 
 from registry.environment import read_number
 from registry.errors import StorageError, StorageUnavailableError
+from registry.lazy import asyncio
 from registry.storage.faults import cannot
 
 T = TypeVar("T")
@@ -290,14 +290,13 @@ class _Loop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._futures: set[concurrent.futures.Future[Any]] = set()
         self.interrupted = threading.Event()
-        self.slots = asyncio.Semaphore(_MOST_AT_ONCE)
         self.end_of_grace = 0.0
         self._cancelled = self._done = float("-inf")
 
     def get(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
+                self._loop, self.slots = asyncio.new_event_loop(), asyncio.Semaphore(_MOST_AT_ONCE)
                 threading.Thread(target=self._loop.run_forever, name="registry-network", daemon=True).start()
             return self._loop
 
