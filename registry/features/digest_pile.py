@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -51,7 +52,7 @@ class DigestPile:
         self._num_bytes = num_bytes
         self._most = most_in_memory
         self._first_byte = first_byte
-        self._waiting = bytearray()
+        self._waiting: bytearray | mmap.mmap = bytearray()
         self._file: IO[bytes] | None = None
         self._runs: list[tuple[int, npt.NDArray[np.uint32]]] = []  # where each begins, and its buckets in it, in rows
         self.add(content)
@@ -67,6 +68,8 @@ class DigestPile:
             StorageError: the temporary file cannot be written.
         """
         left = memoryview(digests)
+        if not isinstance(self._waiting, bytearray):
+            self._waiting = bytearray(self._waiting)
         while left:
             if len(self._waiting) == self._most * self._num_bytes:
                 self._write_run()
@@ -83,9 +86,15 @@ class DigestPile:
             yield memoryview(self._waiting)
 
     def release(self, *, most: int) -> None:
-        """Write the digests that are in memory to the file if there are more than ``most``."""
+        """Move the digests that are in memory to a file if there are more than ``most``.
+
+        They are not sorted, because few digests need no division: sorting took most of the time of statistics.
+        """
         if len(self._waiting) > most * self._num_bytes:
-            self._write_run()
+            with storage_errors("write a temporary file in", tempfile.gettempdir()), tempfile.TemporaryFile() as file:
+                file.write(self._waiting)
+                file.flush()
+                self._waiting = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
     def sorted_digest(self) -> str:
         """The sha256 over all digests in sorted order, 64 hex digits."""
@@ -127,7 +136,7 @@ class DigestPile:
     def _write_run(self) -> None:
         """Sort the buffered digests, and append them to the file."""
         run = sort_digests(self._waiting, num_bytes=self._num_bytes)
-        self._waiting.clear()
+        self._waiting = bytearray()
         rows = np.frombuffer(run, np.uint8).reshape(-1, self._num_bytes)
         buckets = rows[:, self._first_byte].astype(np.uint16) << 4
         if self._first_byte + 1 < self._num_bytes:
@@ -197,7 +206,8 @@ def _divide_buckets(piles: Sequence[DigestPile], most: int) -> Iterator[tuple[in
     """
     totals = np.zeros(_BUCKETS, np.int64)
     for pile in piles:
-        pile.release(most=0)
+        if pile._waiting:
+            pile._write_run()
         for _, places in pile._runs:
             totals += np.diff(places)
     sizes = totals.tolist()
@@ -212,7 +222,7 @@ def _divide_buckets(piles: Sequence[DigestPile], most: int) -> Iterator[tuple[in
         first = stop
 
 
-def sort_digests(digests: bytes | bytearray, *, num_bytes: int) -> bytes:
+def sort_digests(digests: bytes | bytearray | mmap.mmap, *, num_bytes: int) -> bytes:
     """Concatenated digests of ``num_bytes`` bytes, a multiple of 8, in sorted order."""
     columns = np.frombuffer(digests, ">u8").reshape(-1, num_bytes // 8)
     firsts = columns[:, 0].astype(np.uint64)  # numbers in the byte order of this machine

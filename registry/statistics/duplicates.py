@@ -24,7 +24,7 @@ from registry.features.containers import FeaturesDict
 from registry.features.content import content_bytes
 from registry.features.digest_pile import DigestPile, divide_piles
 from registry.features.feature import RawFeature
-from registry.statistics.distinct import equal_places, hash_numbers
+from registry.statistics.distinct import equal_places
 from registry.statistics.values import Duplicates
 from registry.wire import BytesColumn, FlatBlock, NumberColumn, decode_example
 from registry.wire.gather import Octets, Places, as_rows, constant, cut_views, take, take_windows
@@ -42,6 +42,9 @@ MOST_WAITING: Final = 2**18
 
 _MOST_SORTED: Final = 2**20
 """The maximum number of digests that are compared at once: 16 MiB, and four times as much for sorting."""
+
+_MOST_CELLS: Final = 2**22
+"""The maximum size of a table with a count of 64 bits for each place of a digest and each split: 32 MiB."""
 
 _MOST_SHARED: Final = 100
 """The maximum number of other splits in the result of a split."""
@@ -144,12 +147,13 @@ def _count_repeated(piles: Iterable[Iterable[bytes | memoryview]]) -> tuple[Plac
         for part in parts:
             piece = np.frombuffer(part, np.uint64).reshape(-1, 2)
             differ = _differ(piece)
-            if not differ.all():
+            weight: npt.NDArray[Any] = np.ones(len(piece), np.bool_)
+            if 2 * np.count_nonzero(differ) < len(piece):
                 # Of equal neighbours, keep only the first and the last: all records of a large version may be equal.
                 kept = np.flatnonzero(differ[1:] | differ[:-1])
-                piece, differ = piece[kept], np.diff(kept, append=len(piece))
+                piece, weight = piece[kept], np.diff(kept, append=len(piece))
             rows.append(piece)
-            weights.append(differ[: len(piece)])
+            weights.append(weight)
         ends.append(sum(map(len, rows)))
     groups = equal_places(*(rows[0] if len(rows) == 1 else np.concatenate([_NO_ROWS, *rows])).T)
     others = np.flatnonzero(groups != np.arange(groups.size, dtype=np.int32))
@@ -157,10 +161,15 @@ def _count_repeated(piles: Iterable[Iterable[bytes | memoryview]]) -> tuple[Plac
         return _NONE, _NONE, _NONE
     again = np.flatnonzero(np.bincount(groups)[groups] > 1)
     pairs = groups[again].astype(np.int64) * len(ends) + np.searchsorted(ends, again, side="right")
-    counts = np.bincount(equal_places(hash_numbers(pairs)), np.concatenate(weights).take(again)).astype(np.int64)
-    used = np.flatnonzero(counts)
-    used = used[np.argsort(pairs[used])]
-    return pairs[used] // len(ends), pairs[used] % len(ends), counts[used]
+    weight = np.concatenate(weights).take(again)
+    if groups.size * len(ends) <= _MOST_CELLS:
+        table = np.bincount(pairs, weight)
+        pairs = np.flatnonzero(table)
+        counts = table[pairs]
+    else:
+        pairs, places = np.unique(pairs, return_inverse=True)
+        counts = np.bincount(places, weight)
+    return pairs // len(ends), pairs % len(ends), counts.astype(np.int64)
 
 
 def _differ(rows: Words) -> npt.NDArray[np.bool_]:

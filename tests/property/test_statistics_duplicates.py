@@ -88,6 +88,7 @@ def test_duplicates_do_not_depend_on_how_many_digests_are_in_memory(splits: dict
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(duplicates_module, "_MOST_IN_MEMORY", most)
         patch.setattr(duplicates_module, "_MOST_SORTED", most)
+        patch.setattr(duplicates_module, "_MOST_CELLS", 10 * most)
         piles = [pile_of_split(b"".join(digests)) for digests in splits.values()]
         assert dict(zip(splits, find_duplicates(list(splits), piles), strict=True)) == expected(splits)
 

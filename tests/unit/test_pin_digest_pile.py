@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import pickle
 import tempfile
 import tracemalloc
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.features.digest_pile import DigestPile
+from registry.features.digest_pile import DigestPile, divide_piles, sort_digests
 from registry.pins.record_digests import KeyDigests
 
 EDGES = st.sampled_from([0, 1, 127, 128, 255])
@@ -99,6 +100,37 @@ def test_each_digest_is_written_once_and_read_once(
     digests = [hashlib.sha256(str(number).encode()).digest() for number in range(num_digests)]
     assert piled(digests, most_in_memory=100, at_once=70) == sorted_digest(digests)
     assert [(file.num_written, file.num_read) for file in files] == [(32 * num_digests, 32 * num_digests)]
+
+
+def test_released_digests_are_sorted_only_when_they_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    num_sorted = []
+
+    def counting(digests: Any, *, num_bytes: int) -> bytes:
+        num_sorted.append(len(digests) // num_bytes)
+        return sort_digests(digests, num_bytes=num_bytes)
+
+    monkeypatch.setattr("registry.features.digest_pile.sort_digests", counting)
+    digests = [hashlib.sha256(str(number).encode()).digest() for number in range(100)]
+    with DigestPile() as pile:
+        pile.add(b"".join(digests[:90]))
+        pile.release(most=90)
+        tracemalloc.start()
+        try:
+            pile.release(most=89)
+            assert b"".join(pile.parts()) == b"".join(digests[:90])
+            assert tracemalloc.get_traced_memory()[0] < 90 * 32
+        finally:
+            tracemalloc.stop()
+        assert pile.num_digests == 90
+        assert b"".join(pickle.loads(pickle.dumps(pile)).parts()) == b"".join(digests[:90])  # noqa: S301 (its own)
+        pile.add(b"".join(digests[90:]))
+        assert pile.num_digests == 100
+        pile.release(most=0)
+        assert [[b"".join(part) for part in parts] for parts in divide_piles([pile], most=100)] == [[b"".join(digests)]]
+        assert not num_sorted
+        parts = [b"".join(part) for (part,) in divide_piles([pile], most=30)]
+        assert (num_sorted, b"".join(parts)) == ([100], b"".join(sorted(digests)))
+        assert len(parts) > 3
 
 
 def test_a_digest_that_is_added_very_often_needs_no_memory_for_each_time() -> None:
