@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING, BinaryIO, Final, Protocol, cast
 from registry.errors import StorageError
 
 if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
-
     from registry.storage import Store
     from registry.storage.faults import StoredFile
 
@@ -163,7 +161,7 @@ class NamedRunFile(RunFile):
 
     def stream(self, start: int, stop: int) -> BinaryIO:
         """See ``RunSource.stream``. Nothing after ``stop`` is requested."""
-        return cast("BinaryIO", io.BufferedReader(_Requests(self, start, stop), _REQUEST_BYTES))
+        return _stream(self, start, stop)
 
     def close(self) -> None:
         """See ``RunSource.close``."""
@@ -232,7 +230,7 @@ class ChainedRunFile(RunSource):
 
     def stream(self, start: int, stop: int) -> BinaryIO:
         """See ``RunSource.stream``."""
-        return cast("BinaryIO", io.BufferedReader(_Requests(self, start, stop), _REQUEST_BYTES))
+        return _stream(self, start, stop)
 
     def close(self) -> None:
         """See ``RunSource.close``."""
@@ -251,26 +249,13 @@ class ChainedRunFile(RunSource):
         self._opened = None
 
 
-class _Requests(io.RawIOBase):
-    """Bytes ``start``..``stop`` of a stored file; each read is one request."""
+def _stream(source: RunSource, start: int, stop: int) -> BinaryIO:
+    """Bytes ``start``..``stop`` of a stored run; each request reads 1 MiB."""
+    from registry.storage.remote import RangeReader  # not for local builds
 
-    def __init__(self, file: RunSource, start: int, stop: int) -> None:
-        super().__init__()
-        self._source = file
-        self._place, self._stop = start, stop
-
-    def readable(self) -> bool:
-        """Always True."""
-        return True
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        """Read the next bytes, at most the length of ``buffer``."""
-        view = memoryview(buffer).cast("B")
-        wanted = min(len(view), self._stop - self._place)
-        content = self._source.read_at(self._place, wanted) if wanted > 0 else b""
-        view[: len(content)] = content
-        self._place += len(content)
-        return len(content)
+    raw = RangeReader(lambda first, last: source.read_at(first, last - first), num_bytes=stop)
+    raw.seek(start)
+    return cast("BinaryIO", io.BufferedReader(raw, _REQUEST_BYTES))
 
 
 @contextmanager

@@ -12,7 +12,6 @@ without a proof may decompress to much more than the footer states, a worker pro
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -32,6 +31,7 @@ from registry.shards.parquet_footer import Footer, measure_row_group, read_foote
 from registry.storage import Store
 from registry.storage.faults import Range, StoredFile, cannot, storage_error, storage_errors
 from registry.storage.memory import FileState
+from registry.storage.remote import RangeReader
 from registry.tfrecord import Places, Verify
 from registry.tfrecord.streams import MOST_INFLATION
 
@@ -313,15 +313,14 @@ def _join_tables(tables: list[Any]) -> Any:
     return joined if "dictionary<" in str(joined.schema) else joined.combine_chunks()
 
 
-class _FetchedFile(io.RawIOBase):
+class _FetchedFile(RangeReader):
     """A remote file for pyarrow: reads from the ranges that were fetched, and requests anything else separately."""
 
     def __init__(self, file: StoredFile, cache: BlockCache) -> None:
         """``cache`` counts what is requested before it is needed."""
-        super().__init__()
+        super().__init__(self._find, num_bytes=file.num_bytes)
         self._file = file
         self._cache = cache
-        self._place = 0
         self._fetched: dict[Range, memoryview] = {}
         self._wanted: dict[tuple[Range, ...], Iterator[tuple[int, memoryview]]] = {}
 
@@ -359,29 +358,18 @@ class _FetchedFile(io.RawIOBase):
         super().close()
 
     def read(self, size: int = -1, /) -> bytes:
-        stop = self._file.num_bytes if size < 0 else min(self._place + size, self._file.num_bytes)
-        for (first, last), view in self._fetched.items():
-            if first <= self._place and stop <= last:
-                content = bytes(view[self._place - first : stop - first])
-                break
-        else:
-            self._file.seek(self._place)
-            content = self._file.read(max(0, stop - self._place))
-        self._place += len(content)
+        place = self.tell()
+        stop = self._file.num_bytes if size < 0 else min(place + size, self._file.num_bytes)
+        content = self._find(place, max(place, stop))
+        self.seek(place + len(content))
         return content
 
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._place = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._file.num_bytes}[whence] + offset
-        return self._place
-
-    def tell(self) -> int:
-        return self._place
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
+    def _find(self, start: int, stop: int) -> bytes:
+        for (first, last), view in self._fetched.items():
+            if first <= start and stop <= last:
+                return bytes(view[start - first : stop - first])
+        self._file.seek(start)
+        return self._file.read(stop - start)
 
 
 def _spans(ranges: list[Range]) -> tuple[Range, ...]:

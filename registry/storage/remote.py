@@ -151,6 +151,14 @@ class RangeReader(io.RawIOBase):
         self._num_bytes = num_bytes
         self._place = 0
 
+    def readable(self) -> bool:
+        """Always True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Always True."""
+        return True
+
     def readinto(self, buffer: WriteableBuffer) -> int:
         """Read the next bytes, at most the length of ``buffer``, by one request."""
         view = memoryview(buffer)

@@ -99,11 +99,4 @@ class UploadFolder(LocalStore):
         return sorted({*super().list(folder), *(name for name in self._lent if name.startswith(start))})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.locate(""), self._lent)
-
-
-def _reopen(root: str, lent: dict[str, Store]) -> UploadFolder:
-    folder = UploadFolder(LocalStore(root))
-    for name, source in lent.items():
-        folder.lend(source, name)
-    return folder
+        return UploadFolder, (LocalStore(self.locate("")),), {"_lent": self._lent}
