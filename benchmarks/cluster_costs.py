@@ -60,7 +60,7 @@ _PART_REQUEST_BYTES = 2**20
 _PUT_BYTES = 8 * 2**20
 _KEY_READS = 3  # requests for keys at both ends of a part, beside one that opens the file
 _STORE = open_store("memory://cluster-costs")
-_PLACE = SplitRuns(_STORE, "train", "", "0" * 8)
+_PLACE = SplitRuns(_STORE, "train", "")
 
 
 class Work(NamedTuple):

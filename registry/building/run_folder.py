@@ -6,7 +6,7 @@
         train/0-7.<16 hex>.<8 hex>      the run of 7 inputs from input 0 on, as one task wrote it, with its table
         train/0-7.<16 hex>.<8 hex>.keys  the run of its keys, if keys do not determine the order; written before
         train/0-7.<16 hex>.<8 hex>.damaged  marks a run that was found damaged, so that no build uses it again
-        train/merged.<16 hex>.<8 hex>.5  range 5 of the sort keys of many runs, merged by one process
+        train/merged.<16 hex>.5         range 5 of the sort keys of many runs
         shards-<8 hex>/                 shards of one process that are uploaded from here
 
 Each build has its own folder. With ``finished=True``, it continues from the folder of an earlier build with the same
@@ -18,18 +18,15 @@ other blocks, because the clock decides where encoding is interrupted, so each t
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from registry.building.run_files import DAMAGED_SUFFIX, NamedRunFile
-from registry.building.run_format import KeyRange, Run
 from registry.building.value_keys import key_of_values
 from registry.errors import StorageError
 from registry.storage import Store
@@ -96,7 +93,7 @@ class RunFolder:
 
     def of_split(self, split: str, generate: Callable[[Any], Any]) -> SplitRuns:
         """The runs of a split whose examples come from ``generate``."""
-        return SplitRuns(self.store, split, key_of_values((self._key, generate)), self._process)
+        return SplitRuns(self.store, split, key_of_values((self._key, generate)))
 
     def release(self) -> None:
         """Let a later build continue from the folder."""
@@ -138,20 +135,17 @@ class SplitRuns:
         store: rooted at the folder of the build.
         split: the name of the split.
         key: a digest of the values that the runs depend on, besides the inputs. None: no other build uses the runs.
-        process: a name for the process that builds.
     """
 
     store: Store
     split: str
     key: str | None
-    process: str
 
     def finished(self) -> Mapping[int, tuple[int, str]]:
         """The runs that an earlier process finished: the first input of each, its number of inputs, and its name."""
-        names = set(self.store.list(self.split))
-        matches = (
-            (_RUN.fullmatch(name.rpartition("/")[2]), name) for name in names if name + DAMAGED_SUFFIX not in names
-        )
+        names = dict.fromkeys(self.store.list(self.split))
+        sound = (name for name in names if name + DAMAGED_SUFFIX not in names)
+        matches = ((_RUN.fullmatch(name.rpartition("/")[2]), name) for name in sound)
         return {int(run["first"]): (int(run["count"]), name) for run, name in matches if run is not None}
 
     def stem(self, first: int, inputs: list[Any]) -> str:
@@ -167,8 +161,6 @@ class SplitRuns:
         """A run, by its name."""
         return NamedRunFile(self.store, name)
 
-    def merged_name(self, runs: Sequence[Run], ranges: Sequence[KeyRange]) -> str:
-        """The name of the run that is merged from others, by ranges of sort keys; the same for the same runs."""
-        parts = [run.file.name for run in runs], [(keys.start.hex(), keys.stop and keys.stop.hex()) for keys in ranges]
-        digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-        return f"{self.split}/merged.{digest[:_DIGITS]}.{self.process}"
+    def new_merged_name(self) -> str:
+        """The name of a run that is merged from others; no other build writes it."""
+        return f"{self.split}/merged.{secrets.token_hex(8)}"

@@ -189,7 +189,7 @@ def _group(runs: Sequence[Run], place: SplitRuns, *, width: int) -> list[_RunGro
     groups = []
     for start, stop in pairwise(bounds):
         ranges = _divide(runs[start:stop], wanted=-(-2 * width // count))
-        groups.append(_RunGroup(runs[start:stop], ranges, place.merged_name(runs[start:stop], ranges)))
+        groups.append(_RunGroup(runs[start:stop], ranges, place.new_merged_name()))
     return groups
 
 
