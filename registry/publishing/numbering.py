@@ -30,7 +30,6 @@ from registry.model import (
 from registry.model.version import HIGHEST
 from registry.prepared import PreparedDataset, write_prepared
 from registry.publishing.changes import ChangeLevel, Changes
-from registry.publishing.fingerprint import StoredSplits
 from registry.publishing.markers import remove_marker
 from registry.publishing.outside import refuse_outside
 from registry.publishing.proof import Prover, VersionDiff, diff_few, diff_files
@@ -249,12 +248,8 @@ def preview_next(
             prover.require(numbered, measured.fingerprints, measured.files)
     if number.latest is None or number.changes is None:
         return NextPreview(next=number, diff=None)
-    latest = number.latest
-
-    def open_files() -> tuple[StoredSplits, StoredSplits]:
-        return prover.files(latest), measured.files
-
-    return NextPreview(next=number, diff=diff_files(prover, number.changes, open_files, show=show))
+    diff = diff_files(prover, number.changes, number.latest, measured.files, show=show)
+    return NextPreview(next=number, diff=diff)
 
 
 def _measure(

@@ -7,7 +7,7 @@ refused; a step that is larger than needed is noted. Withdrawn versions count to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -57,6 +57,10 @@ class Step:
     def says(self) -> ChangeLevel:
         """The changes that the two numbers allow."""
         return ChangeLevel.between(self.old.version, self.new.version)
+
+    def sides(self, version: DatasetVersion, files: StoredSplits) -> tuple[DatasetVersion | StoredSplits, ...]:
+        """Both versions, but ``files`` for the one that is ``version``, which is not published yet."""
+        return tuple(files if side is version else side for side in (self.old, self.new))
 
     @property
     def is_too_small(self) -> bool:
@@ -177,8 +181,13 @@ class Prover:
             self.catalog.add_fingerprints(version, result, actor=self.actor)
         return FingerprintedVersion(version=version, fingerprints=result)
 
-    def files(self, version: DatasetVersion) -> StoredSplits:
-        """Return the files of a published version. Each is checked against its published sha256 when it is opened."""
+    def files(self, version: DatasetVersion | StoredSplits) -> StoredSplits:
+        """Return the files of a published version. Each is checked against its published sha256 when it is opened.
+
+        Files that are not published yet are returned as they are.
+        """
+        if isinstance(version, StoredSplits):
+            return version
         first, others = open_locations(self.data, version.locations)
         proved = ProvedStore(
             first,
@@ -239,8 +248,7 @@ class Prover:
         if step is None:
             return proof
         try:
-            sides = [files if side is version else self.files(side) for side in (step.old, step.new)]
-            first = first_difference(step.changes, *sides)
+            first = first_difference(step.changes, *map(self.files, step.sides(version, files)))
         except (StorageError, VerificationError, MissingExtraError):
             first = None  # the published files cannot be read here, so only blocks of records can be named
         raise proof.refusal("" if first is None else f"{first[0]} {first[1]}")
@@ -339,13 +347,10 @@ def diff_few(
     try:
         if max(num_records) > share * _MOST_COMPARED or max(num_bytes) > most_bytes:
             raise TooManyRecordsError
-        sides = prover.files(old), new if isinstance(new, StoredSplits) else prover.files(new)
-        return diff_files(prover, changes, lambda: sides, show=show, most_decoded=int(share * most))
+        return diff_files(prover, changes, old, new, show=show, most_decoded=int(share * most))
     except TooManyRecordsError:
         command = f"registry diff {changes.old} {changes.new}"
         unread = f"{max(num_records):,} may differ, which takes a while: {command}"
-    except (StorageError, VerificationError, MissingExtraError) as error:
-        unread = error.message
     return VersionDiff(changes=changes, records=(), unread=unread)
 
 
@@ -366,13 +371,14 @@ def diff_versions(
         )
         return diff_few(prover, compare_versions(first, second), old, new, show=show, most_bytes=most_bytes)
     changes = compare_versions(prover.describe(old), prover.describe(new))
-    return diff_files(prover, changes, lambda: (prover.files(old), prover.files(new)), show=show)
+    return diff_files(prover, changes, old, new, show=show)
 
 
 def diff_files(
     prover: Prover,
     changes: Changes,
-    open_files: Callable[[], tuple[StoredSplits, StoredSplits]],
+    old: DatasetVersion | StoredSplits,
+    new: DatasetVersion | StoredSplits,
     *,
     show: int,
     most_decoded: int | None = None,
@@ -386,7 +392,8 @@ def diff_files(
     try:
         records = diff_records(
             changes,
-            *open_files(),
+            prover.files(old),
+            prover.files(new),
             show=show,
             processes=prover.processes,
             advance=prover.advance,

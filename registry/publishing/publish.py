@@ -473,12 +473,7 @@ def preview_folder(source: Store, target: Target, *, show: int = 5) -> Preview:
     step = proof.refused or proof.lower
     if step is None:
         return Preview(proof=proof, is_published=candidate.has_row, diff=None)
-
-    def open_files() -> tuple[StoredSplits, StoredSplits]:
-        old, new = (files if side is version else prover.files(side) for side in (step.old, step.new))
-        return old, new
-
-    diff = diff_files(prover, step.changes, open_files, show=show)
+    diff = diff_files(prover, step.changes, *step.sides(version, files), show=show)
     return Preview(proof=proof, is_published=candidate.has_row, diff=diff)
 
 
