@@ -20,9 +20,10 @@ from typing import Final, NamedTuple
 
 from registry.builders.earth_engine.mixer import Mixer
 from registry.errors import PreparedFormatError, UsageError, suggest
+from registry.model import listed, listed_below
 from registry.storage import Store, expand_home, open_parent, open_store
 
-_MOST_LISTED: Final = 10
+_MOST: Final = 10
 _NAMES_HINT: Final = (
     "An image is PREFIX-00000.tfrecord.gz and so on, with PREFIX-mixer.json; a table is PREFIX.tfrecord.gz."
 )
@@ -157,7 +158,7 @@ def _gather(store: Store, prefix: str, groups: dict[str, NamedFiles], unread: Se
     problems += [f"{name}: its name is not that of a file of an export" for name in unread]
     if problems:
         raise PreparedFormatError(
-            f"{store.url}: files of {prefix!r} are missing, duplicated or renamed{_listed(problems)}",
+            f"{store.url}: files of {prefix!r} are missing, duplicated or renamed{listed_below(problems, _MOST)}",
             hint=_AGAIN,
             details={"folder": store.url, "prefix": prefix, "problems": problems[:100], **details},
         )
@@ -213,7 +214,7 @@ def _lost_numbers(places: Iterable[int]) -> list[int]:
     """The missing numbers; only the first few if a number is too large to be plausible."""
     known = set(places)
     last = max(known)
-    return sorted(set(range(last + 1 if last < len(known) + 10_000 else len(known) + _MOST_LISTED)) - known)
+    return sorted(set(range(last + 1 if last < len(known) + 10_000 else len(known) + _MOST)) - known)
 
 
 def _choose_mixer(store: Store, group: NamedFiles, notes: list[str]) -> str | None:
@@ -236,7 +237,7 @@ def _choose_mixer(store: Store, group: NamedFiles, notes: list[str]) -> str | No
 
 def _several(store: Store, prefixes: Sequence[str]) -> UsageError:
     return UsageError(
-        f"{store.url} contains {len(prefixes)} exports: {_some(prefixes)}",
+        f"{store.url} contains {len(prefixes)} exports: {listed(prefixes, _MOST)}",
         hint=f"Choose one: prefix={prefixes[0]!r}; --prefix {prefixes[0]}",
         details={"folder": store.url, "prefixes": list(prefixes[:100])},
     )
@@ -244,7 +245,7 @@ def _several(store: Store, prefixes: Sequence[str]) -> UsageError:
 
 def _no_such(store: Store, prefix: str, exports: Sequence[str], groups: dict[str, NamedFiles]) -> UsageError:
     has_mixer = prefix in groups and bool(groups[prefix].mixers)
-    known = f"its exports are {_some(exports)}" if exports else "it contains no exports"
+    known = f"its exports are {listed(exports, _MOST)}" if exports else "it contains no exports"
     return UsageError(
         f"{store.url} contains no TFRecords with the prefix {prefix!r}"
         + (f", only {groups[prefix].mixers[0]}" if has_mixer else f"; {known}"),
@@ -258,7 +259,7 @@ def _nothing(store: Store, groups: dict[str, NamedFiles]) -> PreparedFormatError
     problems = [f"{name}: its TFRecords are missing" for group in groups.values() for name in group.mixers]
     if problems:
         return PreparedFormatError(
-            f"{store.url} contains no complete export{_listed(problems)}",
+            f"{store.url} contains no complete export{listed_below(problems, _MOST)}",
             hint=_AGAIN,
             details={"folder": store.url, "problems": problems[:100]},
         )
@@ -272,7 +273,7 @@ def _nothing(store: Store, groups: dict[str, NamedFiles]) -> PreparedFormatError
     names = store.list()
     if zipped := sorted(name for name in names if "/" not in name and name.lower().endswith(".zip")):
         return PreparedFormatError(
-            f"{store.url} contains no TFRecords of Earth Engine, only archives: {_some(zipped)}",
+            f"{store.url} contains no TFRecords of Earth Engine, only archives: {listed(zipped, _MOST)}",
             hint="Unpack all archives into one folder first.",
             details={"folder": store.url, "problems": zipped[:100]},
         )
@@ -282,16 +283,6 @@ def _nothing(store: Store, groups: dict[str, NamedFiles]) -> PreparedFormatError
         hint=f"A subfolder contains some: give {store.locate(below[0])}" if below else _NAMES_HINT,
         details={"folder": store.url, "problems": []},
     )
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_LISTED
-    return ", ".join(names[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _listed(lines: Sequence[str]) -> str:
-    listing = "".join(f"\n  {line}" for line in lines[:_MOST_LISTED])
-    return listing + (f"\n  and {len(lines) - _MOST_LISTED} more" if len(lines) > _MOST_LISTED else "")
 
 
 class NamedShard(NamedTuple):
