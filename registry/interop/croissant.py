@@ -188,7 +188,7 @@ def _record_sets(
     if not version.splits:
         return []
     labels = [_enumeration(stem, names) for stem, names in features.labels().items() if names]
-    fields = describe_fields(features, parent="examples", file_set="shards", statistics=statistics)
+    fields = _fields(features, "examples", statistics)
     ids = {field["@id"] for field in fields}
     split_field = _split_field(version.splits, ids)
     examples = {
@@ -365,20 +365,6 @@ _BOX_FORMAT: Final = "REL_YXYX"
 """The format of a bounding box without a format. The names are those of Keras and TFDS."""
 
 
-def describe_fields(
-    features: FeaturesDict, *, parent: str, file_set: str, statistics: Statistics | None = None
-) -> list[dict[str, Any]]:
-    """One ``cr:Field`` for each feature, in the order of the schema.
-
-    Args:
-        features: the schema of an example.
-        parent: the id of the record set, the prefix of the ids of its fields.
-        file_set: the id of the ``cr:FileSet`` of the shards.
-        statistics: the statistics of the version, or None.
-    """
-    return _fields(features, parent, file_set, names=(), stems=(), statistics=statistics)
-
-
 def label_set_id(stem: str) -> str:
     """The id of the record set that lists the classes of a label, by the stem of its file."""
     return f"labels/{id_part(stem)}"
@@ -398,32 +384,27 @@ def id_part(name: str) -> str:
 
 
 def _fields(
-    features: Mapping[str, Feature],
-    parent: str,
-    file_set: str,
-    *,
-    names: tuple[str, ...],
-    stems: tuple[str, ...],
-    statistics: Statistics | None,
+    features: Mapping[str, Feature], parent: str, statistics: Statistics | None, names: tuple[str, ...] = ()
 ) -> list[dict[str, Any]]:
+    """One ``cr:Field`` for each feature, in the order of the schema.
+
+    Args:
+        features: the schema of an example, or of a part of it.
+        parent: the id of the record set or of the field around, the prefix of the ids of these fields.
+        statistics: the statistics of the version, or None.
+        names: the names of the features around.
+    """
     result = []
     for name, feature in features.items():
         place = {"@type": "cr:Field", "@id": f"{parent}/{id_part(name)}", "name": name}
-        stem = name.replace("/", ".")
-        field = _field(feature, place, file_set, names=(*names, name), stems=(*stems, stem), statistics=statistics)
+        field = _field(feature, place, statistics, (*names, name))
         if field is not None:
             result.append(field)
     return result
 
 
 def _field(
-    feature: Feature,
-    place: dict[str, Any],
-    file_set: str,
-    *,
-    names: tuple[str, ...],
-    stems: tuple[str, ...],
-    statistics: Statistics | None,
+    feature: Feature, place: dict[str, Any], statistics: Statistics | None, names: tuple[str, ...]
 ) -> dict[str, Any] | None:
     """One field, or None for an empty dict, which stores nothing."""
     described = _described(feature)
@@ -434,19 +415,20 @@ def _field(
         described = described or _described(feature)
     field = place | ({"description": described} if described else {})
     if isinstance(feature, FeaturesDict):
-        subfields = _fields(feature, place["@id"], file_set, names=names, stems=stems, statistics=statistics)
+        subfields = _fields(feature, place["@id"], statistics, names)
         return field | _array(lengths) | {"subField": subfields} if subfields else None
     media = _media(feature)
     own = getattr(feature, "shape", ())
     shape = lengths if media or not isinstance(own, tuple) else lengths + own
-    source: dict[str, Any] = {"fileSet": {"@id": file_set}, "extract": {"column": "/".join(names)}}
+    source: dict[str, Any] = {"fileSet": {"@id": "shards"}, "extract": {"column": "/".join(names)}}
     if media == "cr:BoundingBox" and (box_format := getattr(feature, "bbox_format", _BOX_FORMAT)):
         source["format"] = box_format
     if media == "sc:AudioObject" and (rate := getattr(feature, "sample_rate", None)):
         source["samplingRate"] = rate
     field |= {"dataType": media or _data_type(feature), **_array(shape), "source": source}
     if isinstance(feature, ClassLabel) and feature.names:
-        field["references"] = {"field": {"@id": f"{label_set_id('-'.join(stems))}/index"}}
+        stem = "-".join(names).replace("/", ".")
+        field["references"] = {"field": {"@id": f"{label_set_id(stem)}/index"}}
     if statistics is not None and (notes := field_annotations(statistics, content_path(names), place["@id"])):
         field["annotation"] = notes
     return field

@@ -81,23 +81,14 @@ class FilePlan:
     def records(self, columns: Mapping[str, Any], num_records: int) -> Iterator[Record]:
         """The records of a block of examples."""
         nothing = [None] * num_records
-        files = [_or_none(columns[name]) for name in self.files]
+        files = [columns[name].tolist() for name in self.files]  # None for those that are masked
         labels = nothing if self.label is None else columns[self.label].tolist()
         texts = nothing if self.text is None else columns[self.text].tolist()
-        batch = None if self.values is None else self.values.batch({name: columns[name] for name in self._names})
-        values = ({} for _ in range(num_records)) if batch is None else plain_rows(batch)
+        values: Iterable[dict[str, Any]] = ({} for _ in range(num_records))
+        if self.values is not None:
+            values = plain_rows(self.values.batch({name: columns[name] for name in self.values.features}))
         for *found, label, text, value in zip(*files, labels, texts, values, strict=True):
             yield Record(dict(zip(self.files, found, strict=True)), label, text, value)
-
-    @property
-    def _names(self) -> list[str]:
-        return [] if self.values is None else list(self.values.features)
-
-
-def _or_none(column: Any) -> list[bytes | None]:
-    """The files of a column, which is masked if some may be missing."""
-    result: list[bytes | None] = column.tolist()
-    return result
 
 
 def plan_images(features: FeaturesDict, metadata: DatasetMetadata, labels: Labels) -> FilePlan:
