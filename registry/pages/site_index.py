@@ -46,7 +46,6 @@ def write_index(
     key: Ed25519PrivateKey | None = None,
     new_log: bool = False,
     place: str | None = None,
-    verify: bool = False,
     progress: ProgressCallback | None = None,
 ) -> SiteIndex:
     """Write a snapshot of ``catalog`` to a site, and return the index, which the caller stores as ``site.json``.
@@ -63,7 +62,6 @@ def write_index(
         key: the key that signs the index.
         new_log: replace a site even if the new log does not continue its log. Readers of the site will refuse it.
         place: the path or URL of the site for errors, if ``store`` is a copy that is not in place yet.
-        verify: first compare every row with the event log, which takes longer than everything else.
         progress: called with a ``Progress``, in rows.
 
     Raises:
@@ -71,7 +69,7 @@ def write_index(
         UsageError: one of ``datasets`` names a config or version, or ``data_url`` is a path of this machine.
         ConflictError: the snapshot does not continue the log of the site, because the site has another catalog or other
             datasets; and ``new_log`` is False.
-        LogTamperedError: other software changed the events of the catalog, or, with ``verify``, other rows.
+        LogTamperedError: other software changed the events of the catalog.
         StorageError: a file cannot be written.
     """
     from registry.catalog.revision import HEAD
@@ -93,14 +91,13 @@ def write_index(
         )
     if (
         previous is not None
-        and not verify
         and (log.head, made_by, data_url) == (previous.head, previous.made_by, previous.data_url)
         and all(map(store.exists, (previous.path, CATALOG_NAME)))
     ):
         return _sign(replace(previous, signature=None), key)
     with TemporaryDirectory(prefix="registry-") as folder:
         plain, packed = Path(folder, CATALOG_NAME), Path(folder, f"{CATALOG_NAME}.gz")
-        write_snapshot(plain, chain(log.pieces, lines), source=catalog.url, verify=verify)
+        write_snapshot(plain, chain(log.pieces, lines), source=catalog.url)
         with (
             plain.open("rb") as source,
             packed.open("wb") as target,
