@@ -12,7 +12,7 @@ same errors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from operator import attrgetter, itemgetter
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     )
     from registry.model import (
         AccessToken,
+        Advance,
         Attachment,
         DatasetVersion,
         Description,
@@ -86,14 +87,11 @@ else:
                 "ConfigSummary DataDirectory DatasetFilter DatasetSummary PastLookUp SearchHit VersionSummary"
             ),
             "registry.model": (
-                "AccessToken Attachment DatasetVersion Description Event Experiment ExperimentChange NameUse "
+                "AccessToken Advance Attachment DatasetVersion Description Event Experiment ExperimentChange NameUse "
                 "Producer Reference RefusedCall Role Shard SplitFingerprint Standing Use Webhook"
             ),
         },
     )
-
-Advance: TypeAlias = Callable[[int], None]
-"""A callback that receives the number of rows processed since its last call."""
 
 Expected: TypeAlias = Version | Literal["none"] | None
 """The expected target of an alias before a change: a version, "none" if it must not exist, or None for no check."""

@@ -25,7 +25,7 @@ from registry.catalog.tables import UtcDateTime, event, kept_answer, metadata, s
 from registry.catalog.values import damaged, stored_values
 
 if TYPE_CHECKING:
-    from registry.catalog.backend import Advance
+    from registry.model import Advance
 
 DERIVED: Final = {
     search_document.name: "made from the rows of versions; a restored catalog makes it again",

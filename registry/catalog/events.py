@@ -30,8 +30,8 @@ from registry.errors import LogTamperedError, RegistryError, UsageError
 from registry.model import Event, Reference, Version
 
 if TYPE_CHECKING:
-    from registry.catalog.backend import Advance
     from registry.catalog.outcomes import LogFault
+    from registry.model import Advance
 
 FIRST_PREVIOUS: Final = "0" * 64
 """The previous hash of the first event of a catalog."""

@@ -18,8 +18,9 @@ from registry.model import Event, describe_moment, whole_number
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from registry.catalog.backend import Advance, EventFilter
+    from registry.catalog.backend import EventFilter
     from registry.catalog.outcomes import ClockCorrection, LogReport
+    from registry.model import Advance
 
 _MAX_LIMIT = 2**31 - 1
 _MOST_FOLLOWED: Final = 1000

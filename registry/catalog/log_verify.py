@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -42,10 +42,7 @@ from registry.catalog.tables import (
 from registry.catalog.values import stored_values
 from registry.catalog.writes import ALGORITHMS, load_fingerprints
 from registry.errors import CatalogError
-from registry.model import Candidate, Event, Reference, Version
-
-if TYPE_CHECKING:
-    from registry.catalog.backend import Advance
+from registry.model import Advance, Candidate, Event, Reference, Version
 
 _VERSIONS: Final = 100
 """Number of versions that one query reads; their schemas are in memory together."""

@@ -41,8 +41,8 @@ from registry.errors import (
 )
 
 if TYPE_CHECKING:
-    from registry.catalog.backend import Advance
     from registry.catalog.outcomes import BackupFacts, LogReport
+    from registry.model import Advance
 
 _BATCH: Final = 5000
 _MIGRATORS: Final = (0x72656769, 1)  # "regi", and the lock of migrations/env.py

@@ -69,10 +69,9 @@ from registry.catalog.tables import (
 )
 from registry.errors import LogTamperedError, UsageError
 from registry.masking import has_secret
-from registry.model import LocationStep, Version, current_locations, is_absolute
+from registry.model import Advance, LocationStep, Version, current_locations, is_absolute
 
 if TYPE_CHECKING:
-    from registry.catalog.backend import Advance
     from registry.catalog.outcomes import BackupFacts
 
 _FROM_CATALOG: Final = "copied from "

@@ -7,16 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
 from registry.catalog.rows import TagsSeal
 from registry.catalog.tables import shard, split
-from registry.model import ContentHasher
-
-if TYPE_CHECKING:
-    from registry.catalog.backend import Advance
+from registry.model import Advance, ContentHasher
 
 _SHARDS: Final = 20_000
 """Number of shards that one query reads."""

@@ -25,7 +25,7 @@ from registry.intake.croissant_files import find_document
 from registry.intake.hugging_face_folders import files_of_config, is_hugging_face
 from registry.intake.in_place import explain_records, format_of_records, refuse_folders_of_others
 from registry.intake.kinds import ARCHIVE, KINDS, MEDIA, kind_of, open_kind, sniff_kind
-from registry.intake.listing import Progress, list_files
+from registry.intake.listing import list_files
 from registry.intake.media_bytes import extension_of
 from registry.intake.media_files import is_metadata
 from registry.intake.options import AddOptions
@@ -33,6 +33,7 @@ from registry.intake.source import Files, FileUse, Role, Source, root_of
 from registry.intake.split_names import names_split
 from registry.intake.webdataset import is_webdataset
 from registry.interop.dataset_card import describe_card, fill_from_card, read_card
+from registry.model import Advance
 from registry.splits import counted
 from registry.storage.faults import storage_errors
 
@@ -78,7 +79,7 @@ _OTHER_FORMATS: Final = (
 
 
 def open_source(
-    location: str | os.PathLike[str], options: AddOptions | None = None, *, progress: Progress | None = None
+    location: str | os.PathLike[str], options: AddOptions | None = None, *, progress: Advance | None = None
 ) -> Source:
     """Open what ``location`` contains.
 

@@ -16,11 +16,11 @@ import shlex
 import stat
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from registry.argument_types import require_path
@@ -29,7 +29,7 @@ from registry.errors import NotStoredError, SourceError, UsageError, spell, sugg
 from registry.intake.hub import Choose, describe_origins, download_repository, is_hub, link_files, repository_of
 from registry.intake.source import Files, FileUse, Origin, account_for, is_unicode, root_of
 from registry.masking import has_secret, mask, remove_secrets
-from registry.model import is_generic, listed, nearest_name
+from registry.model import Advance, is_generic, listed, nearest_name
 from registry.storage import Store, local_path, open_store, require_plain
 from registry.storage.faults import storage_errors
 from registry.storage.local import LocalStore
@@ -45,9 +45,6 @@ _FIRST_LETTERS: Final = frozenset(".i" + "".join(name[0] + name[0].upper() for n
 _LEFTOVER: Final = "a leftover of an operating system"
 _UNSAFE: Final = str.maketrans("/\\\0", "___")
 _DOWNLOADS_AT_ONCE: Final = 8
-
-Progress: TypeAlias = Callable[[int], None]
-"""Called with the number of bytes that arrived since the last call."""
 
 
 class FileList(os.PathLike[str]):
@@ -84,7 +81,7 @@ class FileList(os.PathLike[str]):
 
 
 def list_files(
-    location: str | os.PathLike[str], *, progress: Progress | None = None, choose: Choose | None = None
+    location: str | os.PathLike[str], *, progress: Advance | None = None, choose: Choose | None = None
 ) -> Files:
     """List the files of a file or folder that a path or URL names. Remote files are downloaded.
 
@@ -270,7 +267,7 @@ def _missing(location: str, root: Path) -> NotStoredError:
     return error
 
 
-def _list_repository(location: str, progress: Progress, choose: Choose | None) -> Files:
+def _list_repository(location: str, progress: Advance, choose: Choose | None) -> Files:
     """Download a repository of the hub, and list its files."""
     snapshot = download_repository(location, progress, choose)
     target = TemporaryStore()
@@ -279,7 +276,7 @@ def _list_repository(location: str, progress: Progress, choose: Choose | None) -
     return replace(files, store=target, origins=describe_origins(snapshot, location, files.names))
 
 
-def _download(url: str, progress: Progress) -> Files:
+def _download(url: str, progress: Advance) -> Files:
     """Download the file or folder at ``url`` to a temporary folder."""
     store, names, is_folder = _list_remote(url)
     skipped: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
@@ -339,7 +336,7 @@ def no_files(url: str) -> NotStoredError:
     return error
 
 
-def _copy(store: Store, name: str, target: LocalStore, progress: Progress) -> tuple[int, str]:
+def _copy(store: Store, name: str, target: LocalStore, progress: Advance) -> tuple[int, str]:
     """Download one file; returns its size and sha256."""
     root = root_of(target)
     path = root / _local_name(name, store)

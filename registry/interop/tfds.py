@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, Final, TypeAlias
+from typing import BinaryIO, Final
 
 from registry.errors import ConflictError, FolderExistsError, PreparedFormatError, ShardMismatchError, StorageError
 from registry.features import FeaturesDict
 from registry.model import (
+    Advance,
     DatasetMetadata,
     DatasetVersion,
     Shard,
@@ -163,9 +164,6 @@ def _child(folder: Store, name: str) -> Store:
     return folder.child(name) if folder.local_root is None else open_store(folder.local_root / name)
 
 
-AdvanceBytes: TypeAlias = Callable[[int], None]
-"""Called with the number of bytes of published shards exported since the last call."""
-
 _START_BYTES: Final = 12
 _TFDS_FORMATS: Final = ("tfrecord", "array_record", "parquet")
 
@@ -192,7 +190,7 @@ def export_tfds(
     data_dir: Store,
     *,
     is_default_config: bool = False,
-    advance: AdvanceBytes | None = None,
+    advance: Advance | None = None,
 ) -> Exported:
     """Write ``version``, whose shards are in ``source``, below ``data_dir`` in TFDS's layout.
 
@@ -299,7 +297,7 @@ class _StoredVersion:
         return num_bytes, digest.hexdigest()
 
 
-def _write(prepared: PreparedDataset, source: _StoredVersion, target: Store, advance: AdvanceBytes | None) -> int:
+def _write(prepared: PreparedDataset, source: _StoredVersion, target: Store, advance: Advance | None) -> int:
     """Fill the folder ``target`` and return the bytes of its shards."""
     written, splits = 0, []
     for split in prepared.splits:
@@ -322,9 +320,7 @@ def _write(prepared: PreparedDataset, source: _StoredVersion, target: Store, adv
     return written
 
 
-def _compare(
-    prepared: PreparedDataset, source: _StoredVersion, folder: Store, advance: AdvanceBytes | None
-) -> int | None:
+def _compare(prepared: PreparedDataset, source: _StoredVersion, folder: Store, advance: Advance | None) -> int | None:
     """The bytes of the shards in ``folder``; None if it is not the same version."""
     total = 0
     try:

@@ -22,8 +22,8 @@ from typing import Any, Final
 
 from registry.errors import PinChangedError, RegistryError, ShardMismatchError, StorageError, UsageError
 from registry.escaping import escape_json, without_steering
+from registry.model import Advance
 from registry.pins.document import canonical_json
-from registry.pins.measure import AdvanceBytes
 from registry.pins.pin_file import DEFAULT_FILENAME, PinFile
 from registry.pins.places import (
     VERIFY_FILENAME,
@@ -78,7 +78,7 @@ def write_bundle(
     names: Collection[str] | None = None,
     force: bool = False,
     citation_texts: Mapping[str, str],
-    advance: AdvanceBytes | None = None,
+    advance: Advance | None = None,
 ) -> BundleReport:
     """Write pins, their shards and a script that checks them to a tar. Its only folder has the name of the tar.
 
@@ -185,7 +185,7 @@ class _BadSourceError(Exception):
 class _Tar:
     """Writes a tar in one pass. The standard library makes the headers; the tests read the tar with it."""
 
-    def __init__(self, file: Any, advance: AdvanceBytes | None) -> None:
+    def __init__(self, file: Any, advance: Advance | None) -> None:
         self.hasher = hashlib.sha256()
         self.num_bytes = 0
         self._file = file

@@ -13,7 +13,7 @@ from typing import Any, Final
 from registry.errors import PinFormatError, ShardMismatchError, UsageError, spell
 from registry.features import features_from_json
 from registry.masking import mask, remove_secrets
-from registry.model import DatasetVersion, Reference, Shard, VersionStatus, tfds_id, version_folder
+from registry.model import Advance, DatasetVersion, Reference, Shard, VersionStatus, tfds_id, version_folder
 from registry.order import ReadConfig
 from registry.pins.consistency import features_digest, location_problem
 from registry.pins.document import (
@@ -34,7 +34,7 @@ from registry.pins.document import (
     to_plain,
 )
 from registry.pins.layout import GENERATORS
-from registry.pins.measure import AdvanceBytes, RecordDigests, locate_records, measure_records, spot_places
+from registry.pins.measure import RecordDigests, locate_records, measure_records, spot_places
 from registry.reading import ReadableVersion
 from registry.splits import Plan
 from registry.splits.terms import Rounding
@@ -91,7 +91,7 @@ def make_entry(
     read_config: ReadConfig | None = None,
     locations: Sequence[str] = (),
     processes: int | None = None,
-    advance: AdvanceBytes | None = None,
+    advance: Advance | None = None,
 ) -> dict[str, Any]:
     """The plain values of a new pin, in the form of a pin file.
 

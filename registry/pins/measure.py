@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +23,7 @@ from registry.engines import Piece, choose_engine, watch_tasks
 from registry.errors import CorruptExampleError, StorageError, VerificationError
 from registry.features import FeaturesDict, codec_of
 from registry.features.digest_pile import DigestPile
+from registry.model import Advance
 from registry.order import Order, ReadConfig
 from registry.pins.record_digests import LEAF_RECORDS, KeyDigests, RecordSums, hash_leaf
 from registry.reading.pieces import RecordSource
@@ -32,9 +33,6 @@ from registry.storage import Store
 from registry.storage.memory import Watch
 from registry.tfrecord import FileFacts, IndexFolder, RecordBlock, Verify, hash_file
 from registry.wire import BlockDecoder
-
-AdvanceBytes = Callable[[int], None]
-"""Called with the number of bytes hashed since the last call."""
 
 _MANY_BYTES: Final = 512 * 2**20
 """From this size on, worker processes pay off; starting them takes a second of each core."""
@@ -127,7 +125,7 @@ def measure_records(
     deep: bool = False,
     indexes: IndexFolder | None = None,
     processes: int | None = None,
-    advance: AdvanceBytes | None = None,
+    advance: Advance | None = None,
 ) -> tuple[RecordDigests, dict[str, FileFacts]]:
     """The digests of the records of ``plan``, in the order of its ranges, and of whole ``files``.
 
@@ -184,7 +182,7 @@ def measure_files(
     *,
     indexes: IndexFolder | None = None,
     processes: int | None = None,
-    advance: AdvanceBytes | None = None,
+    advance: Advance | None = None,
 ) -> dict[str, FileFacts]:
     """Size and sha256 of each of ``files``, hashed by threads; arguments as for ``measure_records``.
 

@@ -16,8 +16,7 @@ from typing import Final, TypeVar
 from registry.engines import Engine, Piece, choose_engine
 from registry.errors import AlreadyStoredError, NotStoredError, ShardMismatchError, StorageError, spell
 from registry.masking import mask
-from registry.model import listed_below
-from registry.pins.measure import AdvanceBytes
+from registry.model import Advance, listed_below
 from registry.pins.pin_file import PinFile
 from registry.pins.places import (
     FileLocation,
@@ -90,7 +89,7 @@ def restore(
     *,
     force: bool = False,
     dry_run: bool = False,
-    advance: AdvanceBytes | None = None,
+    advance: Advance | None = None,
     threads: int | None = None,
     fetch: bool = False,
     allow_hosts: Iterable[str] = (),
@@ -164,7 +163,7 @@ def _restore(
 class _Work:
     """The work that threads do, one file each."""
 
-    def __init__(self, target: Store, places: Places, advance: AdvanceBytes | None, *, force: bool) -> None:
+    def __init__(self, target: Store, places: Places, advance: Advance | None, *, force: bool) -> None:
         self.stop = Event()
         self.force = force
         self._target = target

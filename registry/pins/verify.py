@@ -27,11 +27,10 @@ from registry.errors import (
 )
 from registry.features import FeaturesDict
 from registry.masking import mask
-from registry.model import Split
+from registry.model import Advance, Split
 from registry.pins.document import PinEntry
 from registry.pins.layout import features_of, plan_of, plan_ranges, reference_of, splits_of
 from registry.pins.measure import (
-    AdvanceBytes,
     RecordDigests,
     hash_records,
     locate_records,
@@ -63,7 +62,7 @@ def verify_pin(
     quick: bool = False,
     indexes: IndexFolder | None = None,
     processes: int | None = None,
-    advance: AdvanceBytes | None = None,
+    advance: Advance | None = None,
 ) -> PinReport:
     """Compare the files and the records in the folder ``store`` with a pin.
 
@@ -185,7 +184,7 @@ class _Verification:
     features: FeaturesDict | None  # None if neither the records nor the rows of the files are decoded
     indexes: IndexFolder | None
     processes: int | None
-    advance: AdvanceBytes | None
+    advance: Advance | None
     deep: bool = field(kw_only=True)
     num_files: int = 0
     num_bytes: int = 0
