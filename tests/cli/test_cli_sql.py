@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
+from support import warm_python
 
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 
@@ -51,7 +52,7 @@ def test_a_reader_of_stdout_that_has_enough_is_no_error(digits: Cli, workspace: 
     command = (sys.executable, "-m", "registry", "sql", 'SELECT label FROM "digits" CROSS JOIN range(200)', "--format")
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": workspace}
     for kind in ("csv", "jsonl"):
-        with subprocess.Popen([*command, kind], **pipes) as process:
+        with warm_python.Popen([*command, kind], **pipes) as process:
             assert process.stderr is not None
             assert process.stdout.readline()
             process.stdout.close()

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from support import warm_python
 
 CODE = """
 import signal, sys
@@ -39,7 +40,7 @@ def test_an_interrupted_addition_leaves_no_process_and_no_file(number: signal.Si
         archive.writestr("rows.jsonl", rows)
     temporary, data = tmp_path / "tmp", tmp_path / "datasets"
     temporary.mkdir()
-    running = subprocess.Popen(
+    running = warm_python.Popen(
         [sys.executable, "-c", CODE, "add", str(tmp_path / "rows.zip"), "-j", "2"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 import zlib
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import warm_python
 from support.services import TestServer, make_token
 
 import registry
@@ -73,7 +73,7 @@ def conformance(url: str, folder: Path, *options: str, token: str = "") -> tuple
     folder.mkdir(exist_ok=True)
     environment = {name: text for name, text in os.environ.items() if not name.startswith(("PYTEST", "REGISTRY"))}
     program = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=short", "-rs"]
-    ran = subprocess.run(
+    ran = warm_python.run(
         [*program, "--pyargs", "registry.conformance", "--url", url, *options],
         cwd=folder,
         env=environment | {"REGISTRY_TOKEN": token, "COLUMNS": "200"},

@@ -481,7 +481,7 @@ print(reader._keeper._filling.thread.is_alive())
 
 def test_a_process_that_ends_stops_its_filling_first(catalog: Catalog, tmp_path: Path) -> None:
     places = [str(tmp_path / "catalog.db"), str(tmp_path / "data")]
-    ended = subprocess.run(
+    ended = warm_python.run(
         [sys.executable, "-c", ENDED, *places], capture_output=True, text=True, check=False, cwd=TOP, timeout=100
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "True\nFalse\n", "")
