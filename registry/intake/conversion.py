@@ -35,13 +35,20 @@ from registry.intake.value_types import (
     inexact_integers,
     is_list,
     is_nullable,
-    plain_type,
     python_value,
     python_values,
     show_type,
     struct_of_map,
 )
-from registry.shards.arrow_values import as_mask, as_numbers, from_numbers, from_texts, import_pyarrow, plain_array
+from registry.shards.arrow_values import (
+    as_mask,
+    as_numbers,
+    from_numbers,
+    from_texts,
+    import_pyarrow,
+    plain_array,
+    plain_type,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -45,12 +45,11 @@ from registry.intake.value_types import (
     name_type,
     nullable_paths,
     nullable_type,
-    plain_type,
     python_value,
     without_nulls,
 )
 from registry.shards.arrow_schema import features_of_schema
-from registry.shards.arrow_values import as_numbers, import_pyarrow
+from registry.shards.arrow_values import as_numbers, import_pyarrow, plain_type
 
 arrow: Any = import_pyarrow("adding data")
 

@@ -23,7 +23,7 @@ from registry.images.pillow import import_pillow
 from registry.images.png import SIGNATURE as PNG_SIGNATURE
 from registry.images.png import encode_png
 from registry.intake.source import BadFileError
-from registry.shards.arrow_values import import_pyarrow, plain_array
+from registry.shards.arrow_values import import_pyarrow, plain_array, plain_type
 
 DECODED: Final = ("WebP", "GIF", "BMP", "TIFF")
 """The formats whose pictures become PNG."""
@@ -311,8 +311,6 @@ def files_of(feature: Feature, array: Any, rows: Any, path: str = "") -> Iterato
     Yields:
         The path, the feature, the Arrow array of the bytes, and the row of each value.
     """
-    from registry.intake.value_types import plain_type  # which needs pyarrow
-
     arrow = import_pyarrow()
     array = plain_array(array)
     if isinstance(feature, FeaturesDict) and arrow.types.is_struct(array.type):

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from registry.errors import RegistryError, SourceError
 from registry.intake.source import Place, show_place
-from registry.shards.arrow_values import as_mask, as_numbers, from_numbers, import_pyarrow, plain_array
+from registry.shards.arrow_values import as_mask, as_numbers, from_numbers, import_pyarrow, plain_array, plain_type
 
 arrow: Any = import_pyarrow("adding data")
 types: Any = arrow.types
@@ -438,20 +438,6 @@ def is_list(kind: Any) -> bool:
         or types.is_list_view(kind)
         or types.is_large_list_view(kind)
     )
-
-
-def plain_type(kind: Any) -> Any:
-    """Return ``kind`` independent of its layout in memory: text and bytes have one type each."""
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        return arrow.string()
-    if (
-        types.is_binary(kind)
-        or types.is_large_binary(kind)
-        or types.is_binary_view(kind)
-        or types.is_fixed_size_binary(kind)
-    ):
-        return arrow.binary()
-    return kind
 
 
 def struct_of_map(kind: Any) -> Any:

@@ -31,7 +31,7 @@ from registry.features import Audio, ClassLabel, Feature, FeaturesDict, Image, S
 from registry.features.audio import SoundError, decode_sound, read_sample_rate
 from registry.features.containers import Column, columns_of
 from registry.model import DatasetMetadata
-from registry.shards.arrow_values import import_pyarrow
+from registry.shards.arrow_values import import_pyarrow, plain_type
 from registry.shards.blocks import TableBlock
 from registry.shards.row_groups import RowGroupShard
 from registry.wire import BytesColumn
@@ -187,14 +187,10 @@ class _SchemaReader:
 
     def _read_value(self, kind: Any, hint: Any, name: Any, path: str) -> Feature:
         types = self._arrow.types
-        if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        plain = plain_type(kind)
+        if types.is_string(plain):
             return Text()
-        if (
-            types.is_binary(kind)
-            or types.is_large_binary(kind)
-            or types.is_binary_view(kind)
-            or types.is_fixed_size_binary(kind)
-        ):
+        if types.is_binary(plain):
             return self._read_file(name, hint, path) if name in ("Image", "Audio") else Tensor(shape=(), dtype=bytes)
         if types.is_integer(kind) and name == "ClassLabel":
             return _class_label(hint.get("names"), kind)

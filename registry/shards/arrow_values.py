@@ -305,6 +305,16 @@ def from_texts(texts: Sequence[str]) -> Any:
     return arrow.Array.from_buffers(arrow.string(), len(pieces), buffers)
 
 
+def plain_type(kind: Any) -> Any:
+    """Return an Arrow type independent of its layout in memory: text and bytes have one type each."""
+    arrow = import_pyarrow()
+    types = arrow.types
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return arrow.string()
+    is_binary = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
+    return arrow.binary() if is_binary or types.is_fixed_size_binary(kind) else kind
+
+
 def import_pyarrow(needed_for: str = "reading Parquet files") -> Any:
     """Import ``pyarrow`` and ``pyarrow.compute``. Raises MissingExtraError if pyarrow is not installed."""
     result = sys.modules.get("pyarrow")
