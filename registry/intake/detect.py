@@ -340,10 +340,9 @@ def _ambiguous(files: Files, found: Mapping[str, Sequence[str]], archives: Seque
     described = f"{KINDS[media[0]].noun}s" if media else "files in the archives" if archives else ""
     hint = f"Choose the records; the other files are skipped: {choice}"
     if (pair := _find_pair(found, "text", "json")) is not None:
-        hint += (
-            f". To have {pair[0]} and {pair[1]} in one record, add a tar of the folder: "
-            f"tar --sort=name -cf NAME.tar -C {shlex.quote(files.location)} ."
-        )
+        way = f", add a tar of the folder: tar --sort=name -cf NAME.tar -C {shlex.quote(files.location)} ."
+        way = f": {spell('kind', 'webdataset')}" if files.location.endswith(".tar") else way
+        hint += f". To have {pair[0]} and {pair[1]} in one record{way}"
     elif tables and described:
         names = [name.rpartition("/")[2] for name in found[tables[0]]]
         extension = {"csv": ".csv", "json": ".jsonl", "parquet": ".parquet"}[tables[0]]

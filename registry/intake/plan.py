@@ -42,7 +42,12 @@ KEPT_BYTES: Final = 2**30
 _NULL_LIST: Final = re.compile(r"the type (\S+) reads it as an empty list")
 _ANY_SEPARATOR: Final = ", sep=None, engine='python'"
 _READERS: Final = (
-    ("csv", f"^({OPEN_QUOTE}|{TEXT_AFTER_QUOTE})$", "If a backslash escapes quotes", ", escapechar='\\\\'"),
+    (
+        "csv",
+        f"^({OPEN_QUOTE}|{TEXT_AFTER_QUOTE})$",
+        "If a backslash escapes quotes",
+        f"{_ANY_SEPARATOR}, escapechar='\\\\'",
+    ),
     (
         *("csv", r'expected float\d+, found "-?[0-9.]*,[0-9]+"$', "If the comma is the decimal mark"),
         f"{_ANY_SEPARATOR}, decimal=',', thousands='.'",

@@ -41,6 +41,7 @@ _SEPARATOR: Final = re.compile(r"[._-]")
 _SENTENCE_SEPARATOR: Final = re.compile(r"[._]")  # in "a bullet-train.csv" the hyphen is part of a word
 _COUNT: Final = re.compile(r"[0-9]*|of|[0-9a-f]{8,}", re.IGNORECASE)  # The end of "train-00000-of-00002-5f0a9c31".
 _NAMED_SHARD: Final = re.compile(r"(?:.*/)?([A-Za-z][A-Za-z0-9_]*)-[0-9]{5,}-of-[0-9]{5,}[-.][^/]*")
+_SHARD: Final = re.compile(r"(.*)-[0-9]{5,}-of-([0-9]{5,})([^/]*)")
 _COMPRESSED: Final = frozenset({"bz2", "gz", "xz", "zip", "zst"})
 
 
@@ -91,10 +92,20 @@ def find_splits(names: Sequence[str], options: AddOptions, *, folders_only: bool
         UsageError: the name of a split is invalid, or ``options`` rename a split that does not exist.
     """
     result = _match_globs(sorted(names), options.splits) if options.splits else _find(names, folders_only=folders_only)
+    result = replace(result, reason=f"{result.reason}{_describe_missing(names)}")
     if options.split_by:  # a column names the splits
         return result
     renamed = options.split_names(result.files, result.files)
     return replace(result, files={renamed[split]: those for split, those in result.files.items()})
+
+
+def _describe_missing(names: Sequence[str]) -> str:
+    """Describe the first shards that are missing according to the names of others, as after a broken download."""
+    shards = Counter((match[1], match[2], match[3]) for match in map(_SHARD.fullmatch, names) if match)
+    for (before, count, after), number in sorted(shards.items()):
+        if number < int(count):
+            return f"; of {before}-*-of-{count}{after}, {number:,} of {int(count):,} shards exist"
+    return ""
 
 
 def _find(names: Sequence[str], *, folders_only: bool) -> NamedSplits:

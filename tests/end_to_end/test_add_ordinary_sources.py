@@ -35,7 +35,7 @@ WAYS: dict[str, tuple[str, str, dict[str, Any], str, list[Any]]] = {
         "a.csv",
         'x,y\n"he said \\"hi\\", ok",1\n',
         {},
-        "read_csv('a.csv', escapechar='\\\\')",
+        "read_csv('a.csv', sep=None, engine='python', escapechar='\\\\')",
         ['he said "hi", ok'],
     ),
     "decimal comma": (

@@ -221,6 +221,17 @@ def test_an_image_and_its_description_become_a_record_of_a_tar(tmp_path: Path) -
     assert f". To have 1.json and 1.png in one record, add a tar of the folder: tar {TAR} -C {tmp_path} ." in hint
 
 
+def test_files_of_one_name_in_a_tar_become_a_record(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "x.tar", "w") as archive:
+        for name in ("1.png", "1.txt", "2.png"):
+            (tmp_path / name).write_bytes(PNG if name.endswith("png") else b"a cat")
+            archive.add(tmp_path / name, name)
+    hint = error_of(tmp_path / "x.tar").hint
+    assert hint is not None
+    assert hint.endswith(". To have 1.txt and 1.png in one record: kind='webdataset'")
+    assert open_source(tmp_path / "x.tar", AddOptions(kind="webdataset")).summary.startswith("2 samples")
+
+
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"4d7a2146" * 8 + b"\nsize 12345\n"
 
 

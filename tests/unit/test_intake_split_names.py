@@ -84,6 +84,17 @@ def test_folders_that_differ_only_in_the_word_are_splits() -> None:
         assert assign_splits(names, {}) == {"train": names}
 
 
+def test_missing_shards_are_stated() -> None:
+    names = [f"a/train-{shard:05}-of-00003.csv" for shard in range(3)]
+    assert find_splits(names, {}).reason == "from the names of files"
+    names.append("a/test-00001-of-00002.csv")
+    told = "; of a/test-*-of-00002.csv, 1 of 2 shards exist"
+    assert find_splits(names, {}).reason == f"from the names of files{told}"
+    assert find_splits(["x-00000-of-00009-0a1b.csv"], {}).reason == (
+        "one split: no folder or file is named after a split; of x-*-of-00009-0a1b.csv, 1 of 9 shards exist"
+    )
+
+
 def test_a_picture_called_test_is_a_picture() -> None:
     found = find_splits(["test.png", "train.png"], {}, folders_only=True)
     assert found.files == {"train": ["test.png", "train.png"]}
