@@ -196,7 +196,8 @@ def _describe(written: Any) -> str:
     if "fields" in written:
         return "{" + ", ".join(f"{name}: {_describe(node)}" for name, node in written["fields"].items()) + "}"
     if "nullable" in written:
-        return f"{_describe(written['nullable'])}?"
+        word = _describe(written["nullable"])
+        return f"({word})?" if word.endswith("?") else f"{word}?"
     if "list" in written:
         length = f" of {written['length']}" if "length" in written else ""
         return f"list{length} of {_describe(written['list'])}"

@@ -11,6 +11,7 @@ import pytest
 
 import registry
 from registry.errors import RegistryError
+from registry.intake.schema import describe_type
 
 
 @pytest.fixture
@@ -111,7 +112,9 @@ def test_a_null_beside_lists_that_no_type_describes_is_kept(
 ) -> None:
     table = pa.table({"id": [1, 2, 3], "x": pa.array(values, kind)})
     pq.write_table(table, tmp_path / "x.parquet")
-    catalog.add(tmp_path / "x.parquet", "x", key="id")
+    report = catalog.add(tmp_path / "x.parquet", "x", key="id")
+    assert report.plan is not None
+    assert "??" not in describe_type(report.plan.schema.columns[1])
     catalog.dataset("x").export("parquet", tmp_path / "out.parquet")
     assert pq.read_table(tmp_path / "out.parquet").sort_by("id").to_pylist() == table.to_pylist()
     pq.write_table(table.take([0, 2]), tmp_path / "x.parquet")
