@@ -31,6 +31,7 @@ from registry.argument_types import require_type
 from registry.errors import SourceError, UsageError, spell
 from registry.intake.file_parts import Reader, make_parts, require_same_columns
 from registry.intake.kinds import KINDS
+from registry.intake.media_bytes import format_of
 from registry.intake.options import AddOptions
 from registry.intake.source import MAX_ROWS, BadRow, Files, Rows, Source, is_unicode, list_names
 from registry.intake.text_files import (
@@ -193,19 +194,25 @@ def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
 
 def _refuse_others(name: str, data: bytes) -> None:
     """Refuse a file that starts with ``data`` if it is no CSV file. Raises SourceError."""
-    problem = hint = ""
-    if data.startswith(b"PK\3\4"):
-        problem = f"{name} is not a CSV file, but a ZIP archive or an Excel file"
-        hint = f"Rename it to .zip or .xlsx. To read Excel: registry.add(pandas.read_excel({name!r}), 'NAME')"
-    elif data.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html")):
-        problem = f"{name} is not a CSV file, but a web page"
-        hint = "Check the URL, and whether it requires a login."
-    elif re.match(rb'"?sep=.?"?\r?\n', data):
-        problem = f"{name}:1: a line that names the separator for Excel"
-        hint = f"Remove the line: tail -n +2 {shlex.quote(name)} > NAME.csv"
+    other, hint = _OTHERS.get(format_of(data.lstrip()) or "", ("", ""))
+    problem = f"{name} is not a CSV file, but {other}" if other else ""
+    if re.match(rb'"?sep=.?"?\r?\n', data):
+        problem, hint = (
+            f"{name}:1: a line that names the separator for Excel",
+            "Remove the line: tail -n +2 {0} > NAME.csv",
+        )
     if problem:
-        raise SourceError(problem, hint=hint, details={"file": name})
+        raise SourceError(problem, hint=hint.format(name, shlex.quote(name)), details={"file": name})
 
+
+_OTHERS: Final = {
+    "zip": (
+        "a ZIP archive or an Excel file",
+        "Rename it to .zip or .xlsx. To read Excel: registry.add(pandas.read_excel({0!r}), 'NAME')",
+    ),
+    "HTML": ("a web page", "Check the URL, and whether it requires a login."),
+}
+"""Formats of files that are sometimes called .csv, and what to do."""
 
 OPEN_QUOTE: Final = "a quote in this row is never closed"
 _NUL_BYTE: Final = "contains a NUL byte"

@@ -26,7 +26,7 @@ from registry.intake.hugging_face_folders import files_of_config, is_hugging_fac
 from registry.intake.in_place import explain_records, format_of_records, refuse_folders_of_others
 from registry.intake.kinds import ARCHIVE, KINDS, MEDIA, kind_of, open_kind, sniff_kind
 from registry.intake.listing import list_files
-from registry.intake.media_bytes import extension_of
+from registry.intake.media_bytes import extension_of, format_of
 from registry.intake.media_files import is_metadata
 from registry.intake.options import AddOptions
 from registry.intake.source import Files, FileUse, Role, Source, root_of
@@ -54,8 +54,7 @@ _NAMED_IN: Final = 2**16
 _BETWEEN_NAMES: Final = re.compile(rb"[\s,;|:=\"'/\\#()<>]+")
 
 _MOST_SNIFFED: Final = 1000
-_POINTER: Final = b"version https://git-lfs.github.com/spec/v1\noid sha256:"
-_POINTER_SIZES: Final = range(len(_POINTER) + 64, len(_POINTER) + 100)
+_POINTER_SIZES: Final = range(115, 150)
 _OTHER_FORMATS: Final = (
     ((".xlsx", ".xls", ".xlsm", ".ods"), "Read it with pandas: registry.add(pandas.read_excel({path!r}), 'NAME')"),
     ((".dta",), "Read it with pandas: registry.add(pandas.read_stata({path!r}), 'NAME')"),
@@ -137,7 +136,7 @@ def _refuse_pointers(files: Files) -> None:
     """Refuse files that only say where Git LFS has the data, as in a clone without it. Raises SourceError."""
     small = (name for name, size in zip(files.names, files.sizes, strict=True) if size in _POINTER_SIZES)
     for name in islice(small, _MOST_SNIFFED):
-        if _head_of(files, name).startswith(_POINTER):
+        if format_of(_head_of(files, name)) == "Git LFS pointer":
             raise SourceError(
                 f"{files.location}: {name} is a pointer of Git LFS, not the file itself",
                 hint="Download the files of the repository: git lfs pull",

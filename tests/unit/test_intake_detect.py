@@ -252,7 +252,7 @@ def test_a_text_about_git_lfs_is_data(tmp_path: Path) -> None:
     ("content", "message", "hint"),
     [
         (b"\n<!DOCTYPE html>\n<p>404</p>\n", "a web page", "Check the URL, and whether it requires a login."),
-        (b"<html>\n", "a web page", "Check the URL, and whether it requires a login."),
+        (b"<html lang='en'>\n", "a web page", "Check the URL, and whether it requires a login."),
         (
             b"PK\3\4\n,\n",
             "a ZIP archive or an Excel file",
