@@ -193,7 +193,7 @@ def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
 
 
 def _refuse_others(name: str, data: bytes) -> None:
-    """Refuse a file that starts with ``data`` if it is no CSV file. Raises SourceError."""
+    """Refuse a file that starts with ``data`` if it is not a CSV file. Raises SourceError."""
     other, hint = _OTHERS.get(format_of(data.lstrip()) or "", ("", ""))
     problem = f"{name} is not a CSV file, but {other}" if other else ""
     if re.match(rb'"?sep=.?"?\r?\n', data):

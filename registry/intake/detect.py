@@ -138,7 +138,7 @@ def _refuse_pointers(files: Files) -> None:
     for name in islice(small, _MOST_SNIFFED):
         if format_of(_head_of(files, name)) == "Git LFS pointer":
             raise SourceError(
-                f"{files.location}: {name} is a pointer of Git LFS, not the file itself",
+                f"{name} is a pointer of Git LFS, not the file itself",
                 hint="Download the files of the repository: git lfs pull",
                 details={"location": files.location, "file": name},
             )

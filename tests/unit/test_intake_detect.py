@@ -239,7 +239,7 @@ POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"4d7a214
 def test_a_pointer_of_git_lfs_is_no_data(tmp_path: Path, name: str) -> None:
     error = error_of(write(tmp_path, {name: POINTER, f"b{name}": POINTER}))
     assert (error.message, error.hint) == (
-        f"{tmp_path}: {min(name, 'b' + name)} is a pointer of Git LFS, not the file itself",
+        f"{min(name, 'b' + name)} is a pointer of Git LFS, not the file itself",
         "Download the files of the repository: git lfs pull",
     )
 
