@@ -5,7 +5,7 @@
 ``registry.reading`` reads from kept columns in place of shards.
 """
 
-from registry.columns.folder import DOCUMENT, AttachedFolder, Blocks, ColumnFolder, ColumnWriter, KeptColumn
+from registry.columns.folder import DOCUMENT, AttachedFolder, ColumnFolder, ColumnWriter, KeptColumn
 from registry.columns.layout import Layout, Rows
 
-__all__ = ["DOCUMENT", "AttachedFolder", "Blocks", "ColumnFolder", "ColumnWriter", "KeptColumn", "Layout", "Rows"]
+__all__ = ["DOCUMENT", "AttachedFolder", "ColumnFolder", "ColumnWriter", "KeptColumn", "Layout", "Rows"]

@@ -22,21 +22,18 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from fastcrc.crc32 import iscsi
 
-from registry.columns.layout import Array, ArrayForm, Layout, Rows
-from registry.features.column_reader import ColumnReader
-from registry.features.feature import BlockColumn
+from registry.columns.layout import Array, ArrayForm, Layout
 from registry.storage.cache import FileCache
 from registry.storage.cache.folder import lock_file, unlock_file
 from registry.storage.faults import StoredFile
-from registry.storage.memory import open_own, replace_file
+from registry.storage.memory import open_own, read_own, replace_file
 
 FORMAT: Final = "registry.column/1"
 _UNFINISHED: Final = "0" * 16
@@ -48,34 +45,24 @@ _FAULTS: Final = (OSError, ValueError, TypeError, KeyError, AttributeError, Recu
 _MOST_NAME: Final = 40
 
 
-@dataclass(frozen=True, slots=True)
-class Blocks:
-    """The finished blocks of a column.
+class Block(NamedTuple):
+    """A finished block of a column.
 
     Attributes:
-        lengths: the number of entries of each array up to the end of each block, without an entry 0.
-        digests: the CRC32C of the entries of each array in each block, or their sha256 if other users can write the
+        lengths: the number of entries of each array up to the end of the block, without an entry 0.
+        digests: the CRC32C of the entries of each array in the block, or their sha256 if other users can write the
             files.
-        bounds: the minimum and the maximum of each block, without NaN. None if a block has only NaN, or if the column
-            does not have exactly one number in each record. Filters use them to skip blocks.
+        bounds: the minimum and the maximum, without NaN. None if the block has only NaN, or if the column does not have
+            exactly one number in each record. Filters use them to skip blocks.
     """
 
-    lengths: list[list[int]] = field(default_factory=list)
-    digests: list[list[int | str]] = field(default_factory=list)
-    bounds: list[tuple[Any, Any] | None] = field(default_factory=list)
+    lengths: list[int]
+    digests: list[int | str]
+    bounds: list[Any] | None
 
-    def cut(self, size: int) -> None:
-        """Drop all blocks after the first ``size``."""
-        for facts in (self.lengths, self.digests, self.bounds):
-            del facts[size:]
 
-    def lines(self) -> list[Any]:
-        """The lengths, digests and bounds of each block."""
-        return [list(facts) for facts in zip(self.lengths, self.digests, self.bounds, strict=True)]
-
-    def before(self, block: int, num_arrays: int) -> list[int]:
-        """The entries of each array before a block."""
-        return self.lengths[block - 1] if block else [0] * num_arrays
+Blocks: TypeAlias = Sequence[Block]
+"""The finished blocks of a column."""
 
 
 class ColumnFolder:
@@ -144,16 +131,20 @@ class ColumnFolder:
     def read(self, document: bytes) -> Blocks:
         """Parse the blocks of ``column.json``. Raises one of ``_FAULTS`` if it does not belong to this column."""
         facts = json.loads(document)
-        blocks = Blocks()
+        blocks: list[Block] = []
         for line in facts["blocks"]:
             self.add(blocks, line)
-        if {name: facts.get(name) for name in self.facts} != self.facts or len(blocks.lengths) != self.num_blocks:
+        if {name: facts.get(name) for name in self.facts} != self.facts or len(blocks) != self.num_blocks:
             raise ValueError("another column")
         return blocks
 
     def lengths(self, blocks: Blocks) -> list[tuple[ArrayForm, int]]:
         """Return each array with the number of its entries in all blocks."""
-        return list(zip(self.layout.forms, blocks.before(self.num_blocks, len(self.layout.forms)), strict=True))
+        return list(zip(self.layout.forms, self.before(blocks, self.num_blocks), strict=True))
+
+    def before(self, blocks: Blocks, block: int) -> list[int]:
+        """The entries of each array before a block."""
+        return blocks[block - 1].lengths if block else [0] * len(self.layout.forms)
 
     def reserve(self, document: bytes) -> KeptColumn | None:
         """Create the column of an attached ``column.json``. Its blocks are missing until ``put`` writes them.
@@ -177,7 +168,7 @@ class ColumnFolder:
         """Return the bytes of each file to fetch. ``missing`` has the number of arrays to fetch for each block."""
         result: dict[str, list[tuple[int, int]]] = {}
         for block, num_arrays in missing.items():
-            starts, stops = blocks.before(block, len(self.layout.forms)), blocks.lengths[block]
+            starts, stops = self.before(blocks, block), blocks[block].lengths
             for form, start, stop in list(zip(self.layout.forms, starts, stops, strict=True))[:num_arrays]:
                 # The entry with the start of a block is the last entry of the block before.
                 part = _offset(form, start - form.has_zero), _offset(form, stop)
@@ -201,11 +192,11 @@ class ColumnFolder:
                 os.close(descriptor)
         return None
 
-    def put(self, file: str, offset: int, content: memoryview) -> None:
+    def put(self, file: str, offset: int, content: memoryview | Array) -> None:
         """Write fetched bytes, which are later compared with the digest of their block. Raises OSError."""
         descriptor = os.open(self.folder / file, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            _write(descriptor, np.frombuffer(content, np.uint8), offset)
+            _write(descriptor, np.asarray(content), offset)
         finally:
             os.close(descriptor)
 
@@ -232,21 +223,20 @@ class ColumnFolder:
             raise
         return ColumnWriter(self, journal)
 
-    def seal(self, place: int, facts: list[Any]) -> list[Any]:
+    def seal(self, place: int, block: Block) -> list[Any]:
         """Return the line of a block in the journal and the document.
 
         Its checksum is valid only for this column and place.
         """
-        return [*facts, iscsi(json.dumps([self.key, place, facts]).encode())]
+        return [*block, iscsi(json.dumps([self.key, place, block]).encode())]
 
-    def add(self, blocks: Blocks, line: Any) -> None:
+    def add(self, blocks: list[Block], line: Any) -> None:
         """Add the block of a line. Raises ValueError or TypeError if it is not the next block of this column."""
         lengths, digests, bounds, _ = line
-        if self.seal(len(blocks.lengths), [lengths, digests, bounds]) != line:
+        block = Block(lengths, digests, bounds)
+        if self.seal(len(blocks), block) != line:
             raise ValueError("not the next block")
-        blocks.lengths.append(lengths)
-        blocks.digests.append(digests)
-        blocks.bounds.append(None if bounds is None else tuple(bounds))
+        blocks.append(block)
 
     def discard(self) -> None:
         """Delete the finished column, because it is damaged. Processes that map its files keep them."""
@@ -256,20 +246,19 @@ class ColumnFolder:
 
     def mend(self, column: KeptColumn, block: int, entries: Sequence[Array]) -> bool:
         """Write the entries of a damaged block again. Returns False if they do not match the stored digests."""
-        if not all(map(_has_digest, entries, column.blocks.digests[block])):
+        if not all(map(_has_digest, entries, column.blocks[block].digests)):
             return False
         starts = column.entries_before(block)
         for place, (form, start, array) in enumerate(zip(self.layout.forms, starts, entries, strict=True)):
             if form.has_zero:  # an entry begins at the end of the previous entry
-                start, array = start - 1, np.concatenate([[starts[place + 1]], array])  # noqa: PLW2901
+                array = np.concatenate([[starts[place + 1]], array])  # noqa: PLW2901
             with suppress(OSError, ValueError):  # a different file has that name now
-                self._mend(column, place, start + form.has_zero, array)
+                self._mend(column, place, start, array)
         return True
 
     def _mend(self, _column: KeptColumn, place: int, first: int, entries: Array) -> None:
         form = self.layout.forms[place]
-        content = np.ascontiguousarray(entries).reshape(-1).view(np.uint8)
-        self.put(f"{form.name}.npy", _offset(form, first - form.has_zero), content.data)
+        self.put(f"{form.name}.npy", _offset(form, first - form.has_zero), entries)
 
     def _file(self, form: ArrayForm | None, *, is_finished: bool = True) -> Path:
         if form is None:
@@ -375,11 +364,7 @@ class KeptColumn:
 
     def entries_before(self, block: int) -> list[int]:
         """The entries of each array before a block."""
-        return self.blocks.before(block, len(self.arrays))
-
-    def block(self, reader: ColumnReader, rows: Rows, *, copy: bool) -> BlockColumn:
-        """The values of ``rows``; see ``Dense.block``."""
-        return self.values.block(reader, rows, copy=copy)
+        return self.blocks[block - 1].lengths if block else [0] * len(self.arrays)
 
     def is_sound(self, block: int, num_arrays: int | None = None) -> bool:
         """Whether the entries of all arrays, or of the first arrays, in a block match the digests."""
@@ -389,14 +374,14 @@ class KeptColumn:
         entries, has_zero = self._entries(block, place), self._layout.forms[place].has_zero
         if has_zero and entries[0] != self.entries_before(block)[place + 1]:  # the end of the previous block
             return False
-        return _has_digest(entries[has_zero:], self.blocks.digests[block][place])
+        return _has_digest(entries[has_zero:], self.blocks[block].digests[place])
 
     def _entries(self, block: int, place: int) -> Array:
         """Return the entries of an array in a block.
 
         If the array begins with 0, include the last one of the block before.
         """
-        start, stop = self.entries_before(block)[place], self.blocks.lengths[block][place]
+        start, stop = self.entries_before(block)[place], self.blocks[block].lengths[place]
         form = self._layout.forms[place]
         hole = None if self.folder is None else self.folder.read_hole(form, start - form.has_zero, stop)
         return self.arrays[place][start : stop + form.has_zero] if hole is None else hole
@@ -408,7 +393,7 @@ class ColumnWriter:
     def __init__(self, folder: ColumnFolder, journal: int) -> None:
         self._folder = folder
         self._journal = journal
-        self._blocks = Blocks()
+        self._blocks: list[Block] = []
         self._files: list[int] = []
         try:
             self._continue()
@@ -419,16 +404,16 @@ class ColumnWriter:
     @property
     def num_records(self) -> int:
         """The number of written records."""
-        return min(len(self._blocks.lengths) * self._folder.block_records, self._folder.num_records)
+        return min(len(self._blocks) * self._folder.block_records, self._folder.num_records)
 
     @property
     def lengths(self) -> list[int]:
         """The present number of entries of each array."""
-        return self._blocks.before(len(self._blocks.lengths), len(self._folder.layout.forms))
+        return self._folder.before(self._blocks, len(self._blocks))
 
     def restart(self, num_records: int) -> None:
         """Drop the blocks after ``num_records``."""
-        self._blocks.cut(-(-num_records // self._folder.block_records))
+        del self._blocks[-(-num_records // self._folder.block_records) :]
         self._write_journal()
 
     def append(self, entries: Sequence[Array]) -> bool:
@@ -440,11 +425,13 @@ class ColumnWriter:
             self._files, self._folder.layout.forms, lengths, entries, strict=True
         ):
             _write(descriptor, array, _offset(form, length))
-        self._blocks.lengths.append([length + len(array) for length, array in zip(lengths, entries, strict=True)])
-        self._blocks.digests.append([_digest(array, is_shared=self._folder.is_shared) for array in entries])
-        self._blocks.bounds.append(_bounds(entries[0]) if self._folder.layout.is_dense else None)
-        facts = [self._blocks.lengths[-1], self._blocks.digests[-1], self._blocks.bounds[-1]]
-        os.write(self._journal, _line(self._folder.seal(len(self._blocks.lengths) - 1, facts)))
+        block = Block(
+            [length + len(array) for length, array in zip(lengths, entries, strict=True)],
+            [_digest(array, is_shared=self._folder.is_shared) for array in entries],
+            _bounds(entries[0]) if self._folder.layout.is_dense else None,
+        )
+        self._blocks.append(block)
+        os.write(self._journal, _line(self._folder.seal(len(self._blocks) - 1, block)))
         return True
 
     def adopt(self, blocks: Blocks) -> None:
@@ -452,7 +439,7 @@ class ColumnWriter:
 
         Entries that were not written are holes. Raises OSError.
         """
-        self._blocks = blocks
+        self._blocks = list(blocks)
         self.finish()
 
     def finish(self) -> None:
@@ -487,7 +474,7 @@ class ColumnWriter:
             self._files.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
             lock_file(self._files[-1], is_shared=True)  # it is not deleted, and readers may map it once it is finished
             if os.fstat(self._files[-1]).st_size < _offset(form, length):
-                blocks.cut(0)
+                blocks.clear()
         for descriptor, form in zip(self._files, folder.layout.forms, strict=True):
             os.pwrite(descriptor, bytes(_offset(form, 0)), 0)
         self._write_journal()
@@ -499,7 +486,7 @@ class ColumnWriter:
             os.write(self._journal, _line(line))
 
     def _lines(self) -> list[Any]:
-        return [self._folder.seal(place, facts) for place, facts in enumerate(self._blocks.lines())]
+        return [self._folder.seal(place, facts) for place, facts in enumerate(self._blocks)]
 
 
 def forget_columns(cache: FileCache, content_digest: str) -> None:
@@ -508,19 +495,15 @@ def forget_columns(cache: FileCache, content_digest: str) -> None:
     Processes that map the files keep them, and a process that is filling columns finishes them.
     """
     for folder in cache.folder.glob(f"??/{'?' * 64}"):
-        source = ""
+        digest = None
         with suppress(*_FAULTS):
-            source = json.loads((folder / DOCUMENT).read_bytes())["source"]
+            digest = json.loads(json.loads(read_own(folder / DOCUMENT, _MOST_JSON_BYTES))["source"])[0]
         files = [*folder.glob("*.npy*"), *folder.glob(f"{DOCUMENT}*")]
-        for path in files if not source or json.loads(source)[0] == content_digest else ():
-            with suppress(OSError):
-                descriptor = open_own(path)
-                try:
-                    if not source:
-                        lock_file(descriptor)
-                    path.unlink()
-                finally:
-                    os.close(descriptor)
+        for path in files if digest in (None, content_digest) else ():
+            with suppress(OSError), os.fdopen(open_own(path), "rb") as file:
+                if digest is None:
+                    lock_file(file.fileno())
+                path.unlink()
         with suppress(OSError):  # it contains other files
             folder.rmdir()
 
@@ -529,14 +512,14 @@ def _line(facts: list[Any]) -> bytes:
     return json.dumps(facts).encode() + b"\n"
 
 
-def _bounds(values: Array) -> tuple[Any, Any] | None:
+def _bounds(values: Array) -> list[Any] | None:
     """Return the minimum and the maximum of a column with one number in each record, without NaN."""
     if values.ndim > 1 or not values.size:
         return None
     least, greatest = np.fmin.reduce(values).item(), np.fmax.reduce(values).item()
     if values.dtype.kind == "f":  # processors disagree on whether -0.0 or 0.0 is the minimum
         least, greatest = least + 0.0, greatest + 0.0
-    return None if least != least else (least, greatest)  # noqa: PLR0124 (NaN: the block has nothing else)
+    return None if least != least else [least, greatest]  # noqa: PLR0124 (NaN: the block has nothing else)
 
 
 def _array(mapped: mmap.mmap, form: ArrayForm, length: int) -> Array:

@@ -354,8 +354,8 @@ class _Key:
 
 def _is_dense(reader: ColumnReader, *, as_pixels: bool) -> bool:
     leaf = reader.leaf
-    is_array = isinstance(leaf, Image) if as_pixels else False
-    is_array = is_array or (isinstance(leaf, Tensor) and not isinstance(leaf, Audio))
+    is_array = isinstance(leaf, Tensor) and not isinstance(leaf, Audio)
+    is_array = is_array or (as_pixels and isinstance(leaf, Image))
     if not is_array or reader.may_be_absent or len(reader.lengths) > 1:
         return False
     sizes = (*reader.lengths, *leaf.shape)

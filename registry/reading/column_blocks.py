@@ -110,7 +110,7 @@ class KeptColumns:
             return None
         pairs = zip(self._columns, self._codec.columns, strict=True)
         if self._is_proved is not None:
-            arrays = [column.block(reader, rows, copy=copy).array(rows.size) for column, reader in pairs]
+            arrays = [column.values.block(reader, rows, copy=copy).array(rows.size) for column, reader in pairs]
         else:
             if copy not in self._takers:
                 self._takers[copy] = [column.values.taker(reader, copy=copy) for column, reader in pairs]
@@ -156,7 +156,7 @@ class KeptColumns:
             bounds = {
                 path: block
                 for path, column in columns.items()
-                if (block := column.blocks.bounds[start // size]) is not None
+                if (block := column.blocks[start // size].bounds) is not None
             }
             yield end - start, bounds
             start = end
@@ -164,7 +164,7 @@ class KeptColumns:
     def decode(self, rows: Rows, *, copy: bool) -> ExampleBlock:
         """The examples of ``rows``, which were proved."""
         pairs = zip(self._columns, self._codec.columns, strict=True)
-        leaves = [column.block(reader, rows, copy=copy) for column, reader in pairs]
+        leaves = [column.values.block(reader, rows, copy=copy) for column, reader in pairs]
         count = rows.stop - rows.start if isinstance(rows, slice) else rows.size
         return ExampleBlock(self._codec.tree, leaves, count)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
@@ -72,7 +72,7 @@ Answers: TypeAlias = tuple[Any, Any]
 """Where a node is true and where it is false: two bool arrays; or whether it may be true, and may be false."""
 
 
-Bounds: TypeAlias = tuple[Any, Any]
+Bounds: TypeAlias = Sequence[Any]
 """The least and the greatest value of a column in a block, as the column stores them: text as ``bytes``, a class or a
 date as a number. NaN is left out, no value is missing, and the bounds may be wider than the values."""
 

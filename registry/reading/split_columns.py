@@ -20,7 +20,7 @@ from typing import Final
 
 import numpy as np
 
-from registry.columns import Blocks, ColumnFolder, ColumnWriter, KeptColumn, Layout
+from registry.columns import ColumnFolder, ColumnWriter, KeptColumn, Layout
 from registry.errors import StorageError, UsageError, warn
 from registry.features import FeaturesDict, codec_of
 from registry.model import Advance, listed
@@ -369,7 +369,7 @@ def fill_memory(readable: ReadableVersion, plan: Plan, features: FeaturesDict, v
         arrays.clear()  # memory holds the parts of one leaf more than the columns
         for array in whole:
             array.flags.writeable = False
-        columns.append(KeptColumn(layout, whole, None, Blocks()))
+        columns.append(KeptColumn(layout, whole, None, ()))
     starts = first_rows(plan)
     return KeptColumns(features, columns, starts, plan.num_examples, lambda _, __: False)
 

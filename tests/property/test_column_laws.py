@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from property.test_block_laws import as_bytes, exact, schemas_and_records
 from support.block_checks import joined
 
-from registry.columns import AttachedFolder, Blocks, ColumnFolder, KeptColumn, Layout
+from registry.columns import AttachedFolder, ColumnFolder, KeptColumn, Layout
 from registry.features import ExampleBlock, FeaturesDict, NestedExamples, Ragged, codec_of
 from registry.features.codec import fill_tree
 from registry.features.nested import plain_tree
@@ -46,7 +46,7 @@ def in_memory(layout: Layout, place: int, parts: list[tuple[int, Any]]) -> KeptC
     whole = [np.concatenate(some or [one]) for some, one in zip(arrays, none, strict=True)]
     for array in whole:
         array.flags.writeable = False
-    return KeptColumn(layout, whole, None, Blocks())
+    return KeptColumn(layout, whole, None, ())
 
 
 def same_bits(value: Any) -> Any:
@@ -72,7 +72,7 @@ def check_rows(
     chosen = [records[place] for place in places]
     expected = [key(codec.decode(record)) for record in chosen]
     pairs = list(zip(columns, codec.columns, strict=True))
-    blocks = [column.block(reader, rows, copy=copy) for column, reader in pairs]
+    blocks = [column.values.block(reader, rows, copy=copy) for column, reader in pairs]
     block = ExampleBlock(codec.tree, blocks, len(expected))
     assert [key(example) for example in block.examples()] == expected
     if chosen:
