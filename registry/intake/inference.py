@@ -10,7 +10,7 @@ classes. Classes of the previous version keep their numbers, and new classes fol
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn
 
@@ -71,10 +71,14 @@ class Inference:
         source: the source, which may define features itself, and whose values may all be text.
         wishes: types that the user requests, and those of the previous version, by column.
         dates: whether a column of text becomes a column of times if every value is a time in ISO 8601.
+        nulls: the texts that mean null in CSV files.
     """
 
-    def __init__(self, source: Source, wishes: Mapping[str, Wish], *, dates: bool = False) -> None:
+    def __init__(
+        self, source: Source, wishes: Mapping[str, Wish], *, dates: bool = False, nulls: Collection[str] = ()
+    ) -> None:
         self._dates = dates
+        self._nulls = nulls
         self._is_text = source.is_text
         self._is_csv = source.kind == "csv"
         self._hints = source.hints
@@ -194,7 +198,7 @@ class Inference:
             if column.texts.may_be_numbers:
                 reasons.append(f"to read numbers: {_option(name, 'float64')}")
             if self._is_csv and (nulls := column.texts.disguised_nulls):
-                reasons.append(f"if it means null: {spell('nulls', nulls)}")
+                reasons.append(f"if it means null: {spell('nulls', [*self._nulls, *nulls])}")
             if word != "string":
                 plain = replace(plain, example=plain.example.strip('"'))
         elif arrow.types.is_nested(kind) and plain.num_nulls and not is_nullable(kind):

@@ -80,11 +80,11 @@ class BadRows:
 
     Attributes:
         allowed: how many may be left out.
-        is_csv: whether the source consists of CSV files, in which some texts may mean null.
+        nulls: the texts that mean null in the CSV files of the source; None if it has another kind.
     """
 
     allowed: int = 0
-    is_csv: bool = False
+    nulls: Sequence[str] | None = None
     count: int = 0
     first: list[BadRow] = field(default_factory=list)
 
@@ -155,11 +155,12 @@ class BadRows:
 
     def _explain_nulls(self) -> str:
         """Return a hint that reads texts at fault as null, if they usually mean it."""
-        if not self.is_csv:
+        if self.nulls is None:
             return ""
         reasons = [row.reason for row in self.first]
-        nulls = [word for word in NULL_WORDS if any(reason.endswith(f", found {quote(word)}") for reason in reasons)]
-        return f". If it means null: {spell('nulls', nulls)}" if nulls else ""
+        words = [word for word in NULL_WORDS if any(reason.endswith(f", found {quote(word)}") for reason in reasons)]
+        # The option replaces the words of the previous version
+        return f". If it means null: {spell('nulls', [*self.nulls, *words])}" if words else ""
 
     def _explain_types(self, columns: Sequence[ColumnSchema], others: str, subject: str) -> str:
         """What to do if no row fits: keep the columns at fault as text, or as the bytes of files, or ``others``."""
@@ -182,7 +183,7 @@ class BadRows:
                 form, word = "JSON text" if types.is_nested(kind) else "text", "Text"
             ways.append(f"To keep the column as {form}: {spell('features', {column.name: word})}")
         if not ways and not others:
-            place = ", and that its first line is neither a title nor a comment" if self.is_csv else ""
+            place = ", and that its first line is neither a title nor a comment" if self.nulls is not None else ""
             return f"{subject}. Check how the source is written{place}."
         return ". ".join([subject, *ways[:3]]) + others
 
@@ -352,7 +353,7 @@ def plan_source(
         holdout=holdout,
         is_first=earlier is None,
         # The second pass would report the same rows again.
-        bad=BadRows(allowed=options.skip_bad, is_csv=source.kind == "csv"),
+        bad=BadRows(allowed=options.skip_bad, nulls=options.nulls if source.kind == "csv" else None),
         requests=describe_requests(wishes, stored_features(schema, split_by), schema.without_values(num_rows))
         | ({"options": given} if (given := options.describe()) else {}),
         remembered={name: value for name, value in options.describe().items() if name in options.remembered},
@@ -372,8 +373,8 @@ def _read_all(
         The source, which keeps its rows if they are few; the schema; the number of usable rows; and whether every
         record has a name in the source.
     """
-    bad = BadRows(allowed=options.skip_bad, is_csv=source.kind == "csv")
-    inference = Inference(source, options.wishes(), dates=options.dates)
+    bad = BadRows(allowed=options.skip_bad, nulls=options.nulls if source.kind == "csv" else None)
+    inference = Inference(source, options.wishes(), dates=options.dates, nulls=options.nulls)
     advance = count_progress(progress, "reading", source.kind, unit="rows", announce=True)
     num_rows, has_paths = 0, True
     kept = _KeptRows() if source.kind in _PARSED_KINDS else None

@@ -387,6 +387,10 @@ def test_a_text_that_usually_means_null_says_how_to_read_it(catalog: registry.Ca
     assert "If it means null: nulls=['NA', 'n/a']. To infer" in (caught.value.hint or "")
     catalog.add(tmp_path / "x.csv", nulls=["NA", "n/a"], retype=True)
     assert {row["v"] for row in catalog.dataset("x").read("train")} == {2.5, None}
+    (tmp_path / "x.csv").write_text("id,v\n1,2.5\n2,NA\n3,-\n")
+    with pytest.raises(UnusableRowsError) as caught:
+        catalog.add(tmp_path / "x.csv")
+    assert "If it means null: nulls=['NA', 'n/a', '-']" in (caught.value.hint or "")
 
 
 def test_the_hint_of_rows_with_mixed_lists_has_whole_sentences(catalog: registry.Catalog) -> None:

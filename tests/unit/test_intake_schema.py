@@ -54,6 +54,12 @@ def infer(
     return inference.schema()
 
 
+def test_the_hint_at_texts_that_mean_null_keeps_the_words_that_do_already() -> None:
+    inference = Inference(bare_source(is_text=True), {}, nulls=("-",))
+    inference.update("a.csv", rows_of(("a.csv", 2, {"x": pa.array(["1", "NA"])})))
+    assert inference.schema().columns[0].reason.endswith("if it means null: nulls=['-', 'NA']")
+
+
 def infer_texts(values: Sequence[str | None]) -> ColumnSchema:
     return infer(("a.csv", 2, {"x": pa.array(values, pa.string())}), is_text=True).columns[0]
 
