@@ -68,7 +68,7 @@ def head(
         reader = reader.select(names) if others and not session.out.as_json else reader
         rows = list(islice(reader.files_as_bytes(), number))
     features, program = reader.features, example_converter(metadata, reader, names=True, files=True)
-    people = converter_of(features, time_types(features, metadata), nullable=metadata.nullable_paths)
+    people = converter_of(features, time_types(features, metadata), nullable=metadata.nullable_paths, objects=True)
     examples = [jsonable(row if program is None else program(row)) for row in rows] if session.out.as_json else []
     value = row_values(dataset, reader, where, examples)
 

@@ -32,7 +32,7 @@ def rows_html(
     except (RegistryError, OSError) as error:
         return escape(f"The records cannot be read here: {error}", 500)
     times = time_types(features, metadata)
-    convert = converter_of(features, times, nullable=metadata.nullable_paths) or (lambda row: row)
+    convert = converter_of(features, times, nullable=metadata.nullable_paths, objects=True) or (lambda row: row)
     room = _MOST_PICTURE_BYTES
 
     def cell(row: dict[str, Any], named: dict[str, Any], name: str) -> Any:

@@ -239,6 +239,7 @@ def converter_of(
     names: bool = True,
     files: bool = True,
     iso: bool = False,
+    objects: bool = False,
     path: str = "",
     lists: _Lists = (),
 ) -> Convert | None:
@@ -251,10 +252,20 @@ def converter_of(
         names: write classes by name, and dates, times and durations as text.
         files: describe files, which the value has as bytes (it was read with ``file_features``), and samples of sounds.
         iso: write times in ISO 8601, and leave samples as they are, for programs.
+        objects: make a list of dicts from the dict of lists that a list of dicts is read as.
         path: the path of the feature, with ``[]`` for each list around it.
         lists: whether each of these lists is a value that may be null, outermost first.
     """
-    again = partial(converter_of, times=times, nullable=nullable, names=names, files=files, iso=iso, lists=lists)
+    again = partial(
+        converter_of,
+        times=times,
+        nullable=nullable,
+        names=names,
+        files=files,
+        iso=iso,
+        objects=objects,
+        lists=lists,
+    )
     if isinstance(feature, FeaturesDict):
         pairs = {name: again(inner, path=f"{path}/{name}" if path else name) for name, inner in feature.items()}
         changed = {name: convert for name, convert in pairs.items() if convert is not None}
@@ -262,6 +273,8 @@ def converter_of(
     if isinstance(feature, Sequence):  # of a dict, it is a dict of columns
         is_value = path in nullable
         place = path if is_value else f"{path}[]"
+        if objects and _holds_dicts(feature):
+            return partial(_Objects.of, again(feature.feature, path=place, nullable=nullable - {path}), is_value)
         return again(feature.feature, path=place, nullable=nullable - {path}, lists=(*lists, is_value))
     convert = _leaf_converter(feature, times.get(path.replace("[]", "")), names=names, files=files, iso=iso)
     return partial(_restore_nulls, lists, convert) if any(lists) else convert
@@ -288,6 +301,50 @@ def _convert_dict(converters: Mapping[str, Convert], value: Any) -> Any:
     if not isinstance(value, Mapping):  # the examples of a Dataset
         return [_convert_dict(converters, item) for item in value]
     return {name: converters[name](item) if name in converters else item for name, item in value.items()}
+
+
+def _holds_dicts(feature: Any) -> bool:
+    while isinstance(feature, Sequence):
+        if isinstance(feature, Dataset):  # its examples are dicts already
+            return False
+        feature = feature.feature
+    return isinstance(feature, FeaturesDict)
+
+
+class _Objects:
+    """The examples in a dict of lists, each converted when it is requested, because most are cut off."""
+
+    def __init__(self, convert: Convert | None, columns: Any) -> None:
+        self._convert, self._columns = convert, columns
+
+    @classmethod
+    def of(cls, convert: Convert | None, is_value: bool, columns: Any) -> Any:
+        """The examples in ``columns``; if they are a value that may be null, the value or None."""
+        if columns is None:
+            return None
+        objects = cls(convert, columns)
+        return objects if not is_value else objects[0] if len(objects) else None
+
+    def __len__(self) -> int:
+        return _num_examples(self._columns)
+
+    def __getitem__(self, place: int) -> Any:
+        if place >= len(self):
+            raise IndexError(place)
+        example = _example(self._columns, place)
+        return example if self._convert is None else self._convert(example)
+
+
+def _num_examples(columns: Any) -> int:
+    while isinstance(columns, Mapping):
+        columns = next(iter(columns.values()), ())
+    return len(columns)
+
+
+def _example(columns: Any, place: int) -> Any:
+    if isinstance(columns, Mapping):
+        return {name: _example(column, place) for name, column in columns.items()}
+    return columns[place]
 
 
 def _restore_nulls(lists: _Lists, convert: Convert | None, value: Any) -> Any:

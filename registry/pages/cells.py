@@ -144,7 +144,8 @@ class Cells:
         self._path = version_path(dataset.reference)
         features = FeaturesDict(self._features)
         times = time_types(features, dataset.metadata)
-        self._convert = converter_of(features, times, nullable=dataset.metadata.nullable_paths) or (lambda row: row)
+        nullable = dataset.metadata.nullable_paths
+        self._convert = converter_of(features, times, nullable=nullable, objects=True) or (lambda row: row)
         self._columns = {name: columns_of(FeaturesDict({name: it})) for name, it in self._features.items()}
         self._with_media = {name: [*filter(_has_media, columns)] for name, columns in self._columns.items()}
         least, most = _SHORT

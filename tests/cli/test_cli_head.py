@@ -9,13 +9,16 @@ from collections.abc import Callable
 from datetime import date
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from support.terminals import drawn_on_terminal
 
 import registry
 from registry import Reader
-from registry.features import Audio, Image
+from registry.display import converter_of, text_of
+from registry.display.values import TimeType
+from registry.features import Audio, FeaturesDict, Image, Sequence
 
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 
@@ -27,11 +30,50 @@ def test_columns_have_the_order_of_their_source_and_lists_their_nulls(cli: Cli) 
     _, _, head, *rows = cli("head", "lists").out.splitlines()
     assert head.split() == ["when", "box"]
     assert sorted(" ".join(row.split()) for row in rows) == [
-        "[1960-02-29, null] {area: [1, null], note: [null, null]}",
-        "[] {area: [], note: []}",
+        "[1960-02-29, null] [{area: 1, note: null}, null]",
+        "[] []",
     ]
     rows = [json.loads(row) for row in cli("read", "lists", "train", "--names").out.splitlines()]
     assert {"box": {"area": [1, None], "note": [None, None]}, "when": ["1960-02-29", None]} in rows
+
+
+def test_lists_of_structs_are_lists_of_dicts_at_every_depth(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "150")
+    step = pa.struct([("at", pa.timestamp("s", "UTC")), ("parts", pa.list_(pa.struct([("k", pa.int64())])))])
+    steps = [{"at": 0, "parts": [{"k": 1}, {"k": 2}]}, {"at": 86400, "parts": []}]
+    table = pa.table(
+        {
+            "steps": pa.array([steps, [], None], pa.list_(step)),
+            "inner": pa.array([[[{"k": 1}], []], [], [[{"k": 2}, {"k": 3}]]], pa.list_(step.field(1).type)),
+            "in": pa.array([{"x": [{"k": 1}]}, {"x": None}, {"x": []}], pa.struct([("x", step.field(1).type)])),
+        }
+    )
+    with registry.connect() as catalog:
+        catalog.add(table, "deep")
+        page = catalog.dataset("deep").read("train")._repr_html_()
+    rows = [
+        {
+            "steps": "[{at: 1970-01-01 00:00:00Z, parts: [{k: 1}, {k: 2}]}, {at: 1970-01-02 00:00:00Z, parts: []}]",
+            "inner": "[[{k: 1}], []]",
+            "in": "{x: [{k: 1}]}",
+        },
+        {"steps": "[]", "inner": "[]", "in": "{x: null}"},
+        {"steps": "null", "inner": "[[{k: 2}, {k: 3}]]", "in": "{x: []}"},
+    ]
+    assert all(f">{text}<" in page for row in rows for text in row.values())
+    for name in rows[0]:
+        _, _, _, *lines = cli("head", "deep", "--columns", name).out.splitlines()
+        assert sorted(lines) == sorted(row[name] for row in rows)
+
+
+def test_long_lists_of_structs_are_converted_only_as_far_as_they_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    features = FeaturesDict({"x": Sequence({"at": "int64"})})
+    converted: list[int] = []
+    monkeypatch.setattr("registry.display.values.moment_text", lambda value, *_, **__: str(converted.append(value)))
+    convert = converter_of(features, {"x/at": TimeType("date", "D")}, objects=True)
+    assert convert is not None
+    assert text_of(convert({"x": {"at": np.arange(1000)}})["x"]).endswith("… 1,000 in all]")
+    assert len(converted) == 6
 
 
 def test_names_of_features_cannot_write_to_the_terminal(cli: Cli) -> None:
