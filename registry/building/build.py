@@ -64,8 +64,8 @@ class StagedBuild:
         shards: the written shards of each split: sizes in bytes, numbers of examples, and sha256.
         folded: what the folds of a publication computed, if they ran while all splits were written.
         store: the data folder.
-        runs: the files of a cluster for this build. They are removed with the staged folder, unless an error ends the
-            block.
+        runs: the files of a cluster for this build. They are removed with the staged folder, and with those that
+            earlier builds left, unless an error ends the block.
     """
 
     staged: StagedFolder
@@ -144,23 +144,22 @@ def build_dataset(
     splits = call_splits(builder)
     counts = _shard_counts(builder, splits, num_shards)
     key = _key_of(builder, features, counts)
-    if finished and (build := _finished_build(builder, features, key, store)) is not None:
+    is_pieced = any(isinstance(examples, Pieces) for examples in splits.values())
+    runs = RunFolder(store, final, key) if is_pieced else None
+    if finished and (build := _finished_build(builder, features, key, store, runs)) is not None:
         return build
     if not finished and not is_preview and (place := place_of_finished(store, final, key=key)):
         _warn_of_left(f"finished shards of {builder.reference} in {place}", "publishes")
     staged = store.stage(final)
-    is_pieced = any(isinstance(examples, Pieces) for examples in splits.values())
-    runs = RunFolder(store, final, key) if is_pieced else None
     try:
         made: dict[str, tuple[Split, tuple[Shard, ...]]] = {}
         results: dict[str, list[Any] | None] = {}
         with choose_engine(
             processes, num_bytes=None, is_divided=is_pieced, reads=(store.url,) if is_pieced else ()
         ) as engine:
-            if runs is not None and engine.shares_files:
-                runs = None
+            cluster_runs = None if engine.shares_files else runs
             if not is_preview:
-                _continue_or_warn(builder.reference, runs, store, finished=finished)
+                _continue_or_warn(builder.reference, cluster_runs, store, finished=finished)
             for name, examples in splits.items():
                 fold = SplitFold(features, publication_kinds())  # one split at a time, because its states take memory
                 with InputLabels() as labels:
@@ -169,7 +168,7 @@ def build_dataset(
                         codec=codec_of(features),
                         split=name,
                         staged=staged,
-                        runs=runs,
+                        runs=cluster_runs,
                         input_labels=labels,
                         engine=engine,
                         num_shards=counts[name],
@@ -209,7 +208,9 @@ def _key_of(builder: DatasetBuilder, features: FeaturesDict, counts: Mapping[str
     return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()
 
 
-def _finished_build(builder: DatasetBuilder, features: FeaturesDict, key: str, store: Store) -> StagedBuild | None:
+def _finished_build(
+    builder: DatasetBuilder, features: FeaturesDict, key: str, store: Store, runs: RunFolder | None
+) -> StagedBuild | None:
     """Return the build whose shards an earlier run has written, or None. The folds run over these shards."""
     final = version_folder(builder.name, builder.config_name, builder.version)
     finished = find_finished(store, final, key=key)
@@ -223,6 +224,7 @@ def _finished_build(builder: DatasetBuilder, features: FeaturesDict, key: str, s
         shards=MappingProxyType({split.name: shards for split, shards in finished.made}),
         folded=Folded(),
         store=store,
+        runs=runs,
     )
 
 

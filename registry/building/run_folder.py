@@ -103,12 +103,15 @@ class RunFolder:
 
     def remove(self, *, with_left: bool) -> None:
         """Remove the folder, or also those that builds of the version left. Files that stay cause a warning."""
-        if self._is_open:
-            for name in (self._name, *(self._left(elsewhere=False) if with_left else ())):
-                try:
-                    self._parent.remove_tree(name)
-                except StorageError as error:
-                    warn_of_leftover(self._parent.locate(name), error)
+        names = [self._name] if self._is_open else []
+        if with_left:
+            with suppress(StorageError):  # `registry gc` removes them later
+                names += self._left(elsewhere=False)
+        for name in names:
+            try:
+                self._parent.remove_tree(name)
+            except StorageError as error:
+                warn_of_leftover(self._parent.locate(name), error)
 
     @property
     def _key_file(self) -> str:

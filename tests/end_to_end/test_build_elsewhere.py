@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from support.piece_builders import Input, Pieced, PiecedByNumber, PiecedInOrder,
 import registry
 from registry.building import build_dataset, piece_runs, run_merging
 from registry.engines import Engine, WorkerProcesses, choice, use_engine
-from registry.errors import BuildError, DuplicateKeyError, RegistryWarning, UsageError
+from registry.errors import BuildError, DuplicateKeyError, RegistryWarning, StorageUnavailableError, UsageError
 from registry.storage import open_store
 
 
@@ -207,6 +208,26 @@ def test_a_build_uses_no_runs_of_an_earlier_one_by_default(tmp_path: Path, calls
     with pytest.warns(RegistryWarning, match=f"^{re.escape(message)}$"):
         built(builder, tmp_path / "data", processes=2)
     assert set(taken(calls)) == {"a", "fail", "c"}
+    assert files(tmp_path / "data") == []
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("name", ["elsewhere", "local"])
+def test_finished_shards_are_published_instead_of_runs_which_are_removed(
+    name: str, tmp_path: Path, calls: Path
+) -> None:
+    builder = make(Pieced, [("a", 5), ("b", 5)])
+    build = build_dataset(builder, open_store(tmp_path / "data"), processes=2)
+    with pytest.raises(StorageUnavailableError), build:
+        raise StorageUnavailableError("the store is away")
+    assert finished_runs(tmp_path / "data")
+    taken(calls)
+    with ExitStack() as stack:
+        if name == "local":
+            stack.enter_context(use_engine("local"))
+        shards, _ = built(builder, tmp_path / "data", finished=True)
+    assert shards == build.shards
+    assert taken(calls) == []
     assert files(tmp_path / "data") == []
 
 

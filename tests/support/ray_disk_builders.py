@@ -18,7 +18,7 @@ ROOM = 100_000
 class Filling(registry.DatasetBuilder):
     """Eight inputs, of which the sixth needs a larger file. There is room for it if ``folder`` has a file ``room``.
 
-    The folder is not an attribute of the builder, because runs depend on all files that attributes name.
+    The folder is not an attribute of the builder, because the names of runs depend on its attributes.
     """
 
     VERSION = "1.0.0"

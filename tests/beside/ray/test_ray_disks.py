@@ -57,7 +57,7 @@ def test_a_disk_that_fills_is_named_and_the_next_build_goes_on(
     assert set(calls(builder)) >= {"5"}
     make_room(builder.folder)
     with registry.use_engine("ray"):
-        found = built(builder, data, **options)
+        found = built(builder, data, finished=True, **options)
     assert {"5"} <= set(calls(builder)) < set("01234567")
     with registry.use_engine("local"):
         assert found == built(builder, tmp_path / "local", processes=1)
