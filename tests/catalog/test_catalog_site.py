@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -229,7 +230,7 @@ def test_a_client_without_a_cache_reads_and_leaves_nothing(
     server: WebServer, client: Client, states: list[bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
-    monkeypatch.setattr(site_catalog.tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "tempdir", None)
     (tmp_path / "temporary").mkdir()
     server.files = beneath(make_site(states[0]))
     options = replace(client.open().options, cache=None)

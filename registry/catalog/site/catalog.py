@@ -13,11 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
-import tempfile
 import time
-import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -64,6 +60,7 @@ from registry.storage.consent import entry_for
 from registry.storage.faults import storage_errors
 from registry.storage.local import LocalStore
 from registry.storage.memory import Memory, make_private
+from registry.storage.temporary import TemporaryStore
 
 _FRESH_SECONDS: Final = 60
 """How long an answer of the server counts as new."""
@@ -136,11 +133,10 @@ class SiteCatalog(CatalogWrapper):
         self._lock = RLock()
         self._state: _State | None = None
         self._checked = float("-inf")
-        if options.cache is None:
-            folder = Path(tempfile.mkdtemp(prefix="registry-"))
-            weakref.finalize(self, _remove_own, folder, os.getpid())
-        else:
-            folder = options.cache
+        folder = options.cache
+        if folder is None:
+            self._temporary = TemporaryStore()  # which removes its folder with this catalog
+            folder = Path(self._temporary.locate(""))
         self._folder = folder / blake2b(self._public.encode(), digest_size=16).hexdigest()
         self._memory = Memory(self._folder)
 
@@ -332,11 +328,6 @@ class SiteCatalog(CatalogWrapper):
         """The file of the snapshot, whose name says what was verified: sizes and digests, and the schema."""
         values = index.sha256, index.num_bytes, index.compressed_sha256, index.compressed_bytes, HEAD
         return self._folder / f"{blake2b(json.dumps(values).encode(), digest_size=16).hexdigest()}.db"
-
-
-def _remove_own(folder: Path, made_by: int) -> None:
-    if os.getpid() == made_by:  # and not a fork, at whose end the parent still reads
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _read(reference: str | Reference) -> Reference:
