@@ -566,7 +566,7 @@ class Publishing:
         if has_files:
             self.require_data_dir(for_new=new is not None)
         if new is not None and is_writing and has_files:
-            place = model.version_folder(new.name, new.config, _number_of(new) or Version(1, 0, 0))
+            place = model.version_folder(new.name, new.config, new.exact or Version(1, 0, 0))
             open_data(self.data_dir).require_writable(place)
 
     def present_name(self, name: str) -> str:
@@ -583,10 +583,8 @@ class Publishing:
             raise former_name(name, present)
 
     def _is_used(self, reference: Reference) -> bool:
-        number = _number_of(reference)
-        return (
-            number is not None and self.backend.published_digest(reference.name, reference.config, number) is not None
-        )
+        name, config, number = reference.name, reference.config, reference.exact
+        return number is not None and self.backend.published_digest(name, config, number) is not None
 
     def require_data_dir(self, *, for_new: bool = True) -> DataDirectory | None:
         """See ``ClientDataDirectory.require``. Internal."""
@@ -674,10 +672,6 @@ class Publishing:
             from registry.catalog import refuse_protected
 
             raise refuse_protected(reference, scope)
-
-
-def _number_of(reference: Reference) -> Version | None:
-    return None if reference.request is None else reference.request.exact
 
 
 def _import_from(place: str | os.PathLike[str]) -> Producer:

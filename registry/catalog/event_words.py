@@ -48,11 +48,11 @@ def _words(event: Event) -> str | None:
             told = details["event"]
             return f"{told['action']} by {told['actor']} at {told['at'][:19]}Z in {details['catalog']}"
         case "promote" | "relocate" | "rename":
-            return ", ".join((f"{_or_none(before)} -> {after}", *_rule_words(details)))
+            return ", ".join((f"{or_none(before)} -> {after}", *_rule_words(details)))
         case "default-config" | "alias-set" | "alias-remove":
             name = f"{details['alias']}: " if action.startswith("alias") else ""
             message = f" ({details['message']})" if details.get("message") else ""
-            return f"{name}{_or_none(before)} -> {_or_none(after)}{message}"
+            return f"{name}{or_none(before)} -> {or_none(after)}{message}"
         case "protect" | "unprotect" | "propose" | "reject":
             return ", ".join(("the whole catalog",) * (not event.dataset) + _rule_words(details))
         case "remove-secrets":
@@ -92,5 +92,6 @@ def _rule_words(details: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(filter(None, (str(details.get("action", "")), rule, proposal, details.get("message"))))
 
 
-def _or_none(value: Any) -> str:
+def or_none(value: object) -> str:
+    """``value`` as text; ``none`` for None."""
     return "none" if value is None else str(value)

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from registry.catalog.aliases import moved_from, moved_to, select_moves
 from registry.catalog.configs import PROTECT, scopes
 from registry.catalog.corrections import compare_corrections
+from registry.catalog.event_words import or_none
 from registry.catalog.events import UNREADABLE, Faults, describe_event, in_json, read_events, walk_chain
 from registry.catalog.faults import decoded_text
 from registry.catalog.history import Replayed, ReplayedConfig, ReplayedVersion, describe_refusal
@@ -154,7 +155,7 @@ class TableComparison:
             if canonical != told_of.canonical:
                 self._faults.add(
                     dataset,
-                    f"has the canonical version {_none(canonical)}; its events say {_none(told_of.canonical)}",
+                    f"has the canonical version {or_none(canonical)}; its events say {or_none(told_of.canonical)}",
                 )
             self._compare_aliases(row, dataset, told_of)
             self._compare_versions(row.id, name, names, row.name or None, told_of)
@@ -222,7 +223,7 @@ class TableComparison:
             version = Version(row.major, row.minor, row.patch)
             where = f"{dataset}@{row.name}"
             if told != version or event is None:
-                self._faults.add(where, f"points to {version}; its events say {_none(told)}")
+                self._faults.add(where, f"points to {version}; its events say {or_none(told)}")
                 continue
             if event.actor != row.set_by:
                 self._faults.add(where, f"was set by {row.set_by}; its events say somebody else")
@@ -507,7 +508,3 @@ def _scope(scope: str) -> str:
 
 def _config(name: str | None) -> str:
     return {None: "none", "": "the one without a name"}.get(name) or str(name)
-
-
-def _none(version: Version | None) -> str:
-    return "none" if version is None else str(version)

@@ -23,7 +23,7 @@ from registry.cli.engine import ENGINE_OPTIONS, chosen_engine
 from registry.cli.output import Output
 from registry.environment import read_variable
 from registry.errors import RegistryError, RegistryWarning, VerificationError, hints_spelled_by
-from registry.masking import mask
+from registry.masking import has_secret
 from registry.model import Reference, rename_note
 
 if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
@@ -66,9 +66,9 @@ class Session:
         """
         options = ""
         if self.url and self.url != read_variable("REGISTRY_CATALOG"):
-            options += ' --catalog "$REGISTRY_CATALOG"' if _has_secret(self.url) else f" --catalog {quote(self.url)}"
+            options += ' --catalog "$REGISTRY_CATALOG"' if has_secret(self.url) else f" --catalog {quote(self.url)}"
         if self.data_dir and self.data_dir != read_variable("REGISTRY_DATA_DIR"):
-            secret = _has_secret(self.data_dir)
+            secret = has_secret(self.data_dir)
             options += ' --data-dir "$REGISTRY_DATA_DIR"' if secret else f" --data-dir {quote(self.data_dir)}"
         return options
 
@@ -287,10 +287,6 @@ def _warnings_as_notes(out: Output) -> Iterator[None]:
 
         warnings.showwarning = tell
         yield
-
-
-def _has_secret(url: str) -> bool:
-    return mask(url) != url
 
 
 def version_values(reference: Reference) -> dict[str, Any]:

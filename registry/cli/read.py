@@ -136,13 +136,11 @@ def present_records(
 
 
 def _note_seed(session: Session, reader: Reader, order: ReadConfig | None) -> None:
-    drawn, asked = _seed_of(reader.read_config), None if order is None else _seed_of(order)
+    from registry.reading.state import order_seed
+
+    drawn, asked = order_seed(reader.read_config), None if order is None else order_seed(order)
     if asked is None and drawn is not None:
         session.out.note(f"note: shuffled with the seed {drawn}; --shuffle-seed {drawn} gives this order again")
-
-
-def _seed_of(config: ReadConfig) -> int | None:
-    return config.seed if config.shuffle == "global" else config.shuffle_seed
 
 
 def _counted(items: Iterable[_T], advance: Callable[[int], None] | None) -> Iterator[_T]:

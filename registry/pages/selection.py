@@ -34,7 +34,7 @@ from registry.features.feature import TEXT, BlockColumn
 from registry.pages.cells import address_names
 from registry.pages.previews import Remembered
 from registry.reading.column_blocks import BoundedBlock, KeptColumns
-from registry.reading.conditions import Bounds, Condition, narrow, parse_condition
+from registry.reading.conditions import Bounds, Condition, narrow, parse_condition, scalar
 from registry.reading.keeping import Filling
 from registry.reading.split_columns import SplitColumns, fill_memory
 from registry.splits import Plan
@@ -414,7 +414,7 @@ def _best(
         if position <= place < position + rows.stop - rows.start:
             row = rows.start + place - position
             values, present = read(split, slice(row, row + 1))
-            last, is_start, is_absent = _scalar(values, values[0]), False, not present[0]
+            last, is_start, is_absent = scalar(values.dtype, values[0]), False, not present[0]
     beyond, at_least = (operator.lt, operator.le) if is_down else (operator.gt, operator.ge)
     best_values: Any = None
     best, absent, passed = np.empty(0, np.int64), list[int](), 0
@@ -435,7 +435,7 @@ def _best(
             absent += (np.flatnonzero(later & ~present)[: most - len(absent)] + origin).tolist()
         keep = later if is_full else later & present
         if best.size == most:  # only a value before the worst one can replace it
-            keep = keep & _as_bool(beyond(_scalar(values, best_values[-1]), values))
+            keep = keep & _as_bool(beyond(scalar(values.dtype, best_values[-1]), values))
         indices = np.flatnonzero(keep)
         values, places = values[indices], indices + origin
         chosen = _lowest(values, most, is_down=is_down)
@@ -450,13 +450,6 @@ def _best(
     return [sign * it for it in found[:most]][::sign], passed
 
 
-def _scalar(values: Any, item: Any) -> Any:
-    """``item`` as an array without dimensions: NumPy would cut the zeros at the end of bytes."""
-    result = np.empty((), values.dtype)
-    result[()] = item
-    return result
-
-
 def _as_bool(array: Any) -> Mask:
     return np.asarray(array, np.bool_)
 
@@ -466,7 +459,7 @@ def _lowest(values: Any, most: int, *, is_down: bool) -> npt.NDArray[np.intp]:
 
     def limit_of(some: Any) -> Any:
         place = some.size - most if is_down else most - 1
-        return _scalar(some, np.partition(some, place)[place])
+        return scalar(some.dtype, np.partition(some, place)[place])
 
     places = np.arange(values.size)
     if values.size > 2**13 > 2 * most:  # the limit of one of many is that of all, or further: it leaves few values

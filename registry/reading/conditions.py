@@ -190,12 +190,6 @@ class _Column(NamedTuple):
         """Whether a value may be NaN."""
         return self.kind == "number" and self.dtype.kind not in "iu"
 
-    def scalar(self, value: Any) -> Any:
-        """``value`` as an array without dimensions: NumPy would cut the zeros at the end of bytes."""
-        result = np.empty((), self.dtype)
-        result[()] = value
-        return result
-
 
 _Node: TypeAlias = "Callable[[_Rows | _Ranges], Answers]"
 
@@ -221,7 +215,7 @@ class _Rows:
     def compare(self, column: _Column, sign: str, other: Any) -> Answers:
         left, present = self._values(column)
         if not isinstance(other, _Column):
-            other = column.scalar(other) if column.kind == "text" else other
+            other = scalar(column.dtype, other) if column.kind == "text" else other
             return _where(present, lambda rows: _COMPARE[sign](left[rows], other))
         right, also = self._values(other)
         return _where(present & also, lambda rows: _COMPARE[sign](left[rows], right[rows]))
@@ -291,7 +285,7 @@ class _Ranges:
         if column.path not in self._bounds:
             return None, None
         least, greatest = self._bounds[column.path]
-        return column.scalar(least)[()], column.scalar(greatest)[()]
+        return scalar(column.dtype, least)[()], scalar(column.dtype, greatest)[()]
 
 
 class _Token(NamedTuple):
@@ -523,6 +517,13 @@ def _rounded(column: _Column, value: float) -> Any:
     with np.errstate(over="ignore"):
         rounded = column.dtype.type(value)
     return rounded if np.isfinite(rounded) else np.float64(value)
+
+
+def scalar(dtype: np.dtype[Any], value: Any) -> Any:
+    """``value`` as an array without dimensions: NumPy would cut the zeros at the end of bytes."""
+    result = np.empty((), dtype)
+    result[()] = value
+    return result
 
 
 def narrow(features: FeaturesDict, used: Iterable[tuple[str, ...]]) -> FeaturesDict:

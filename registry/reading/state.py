@@ -405,7 +405,7 @@ def describe_source(plan: Plan, order: Order, *, dataset: str, matches: Matches 
             }
         ),
         order=_digest({"config": _order_fields(order.config), "files": _sorted_files(order)}),
-        seed=_seed(order.config),
+        seed=order_seed(order.config),
         num_examples=order.num_examples,
     )
 
@@ -414,7 +414,8 @@ def _order_fields(config: ReadConfig) -> dict[str, Any]:
     return {name: getattr(config, name) for name in _ORDER_FIELDS}
 
 
-def _seed(config: ReadConfig) -> int | None:
+def order_seed(config: ReadConfig) -> int | None:
+    """The seed of an order; None if it has none."""
     return config.seed if config.shuffle == "global" else config.shuffle_seed
 
 
