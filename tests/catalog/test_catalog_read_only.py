@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import sqlite3
 import sys
@@ -40,14 +41,22 @@ QUERIES += ["reservation list", "backup {}/b.gz", "pin create digits train[:2] -
 QUERIES += ["copy --all --to {}/other.db", "export jsonl digits {}/x.jsonl --columns label"]
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a catalog of the digits, which this process has never opened."""
+    folder = tmp_path_factory.mktemp("built")
+    assert in_child(lambda: run(["quickstart", "--catalog", str(folder / "catalog.db")]) == 0)
+    assert sorted(os.listdir(folder)) == ["catalog.db", "datasets"]  # noqa: PTH208 (names suffice)
+    return folder
+
+
 @pytest.fixture
-def shared() -> Iterator[Path]:
-    """A folder that others may enter, with a catalog of the digits; below tmp_path they may not."""
+def shared(built: Path) -> Iterator[Path]:
+    """A copy of it that others may enter; below tmp_path they may not."""
     with tempfile.TemporaryDirectory(prefix="read-only-") as name:
         folder = Path(name)
+        shutil.copytree(built, folder, dirs_exist_ok=True)
         folder.chmod(0o755)
-        assert in_child(lambda: run(["quickstart", "--catalog", str(folder / "catalog.db")]) == 0)
-        assert sorted(os.listdir(folder)) == ["catalog.db", "datasets"]  # noqa: PTH208 (names suffice)
         yield folder
 
 

@@ -136,7 +136,8 @@ def test_similar_records_have_different_digests_that_do_not_depend_on_their_neig
     records = [codec_of(features).encode(example) for example in examples]
     digests = digests_of(features, records)
     assert len(set(digests)) == len(records)
-    assert [digest for record in records for digest in digests_of(features, [record])] == digests
+    step = 1 + len(records) // 400
+    assert [digest for record in records[::step] for digest in digests_of(features, [record])] == digests[::step]
     assert digests_of(features, records[::-1]) == digests[::-1]
 
 
