@@ -69,6 +69,8 @@ _TARGETS: Final = frozenset(
 _TARGET_ENDING: Final = re.compile(rf"[._-]({'|'.join(sorted(_TARGETS, key=len, reverse=True))})$", re.IGNORECASE)
 """The end of the name of such a file, as in ``17_mask.png`` beside ``17.jpg``."""
 
+_MOST_TARGETS: Final = 1000
+
 _MOST_SOUNDS: Final = 20
 """The number of audio files that are opened to find the sample rate and the channels."""
 
@@ -320,9 +322,22 @@ def _summary(kind: str, names: Sequence[str], label: str, metadata: Metadata | N
             result += f" (each line: {spell('kind', 'lines')})"
     if unfit:
         result += f", stored as bytes: {unfit}"
+    result += _describe_targets(names)
     if metadata is not None:
         return f"{result}; metadata from {counted(len(metadata.files), 'file')}{metadata.summary(KINDS[kind].noun)}"
     return f"{result}; {label if label.startswith('no label') else f'label: {label}'}"
+
+
+def _describe_targets(names: Sequence[str]) -> str:
+    """Name a file such as ``1_mask.png`` next to ``1.jpg``, which become two records."""
+    stems = (name.rpartition(".")[0] for name in names)
+    targets = [ending for stem in stems if (ending := _TARGET_ENDING.search(stem))]
+    first = {ending.string[: ending.start()]: ending for ending in targets[:_MOST_TARGETS]}
+    for name in names if first else ():
+        if ending := first.get(name.rpartition(".")[0]):
+            way = f"for one, replace {ending[0]} by .{ending[1]}, and add a tar of the folder"
+            return f"; {name} and {ending.string} are two records: {way}"
+    return ""
 
 
 NAMES: Final = {"metadata.csv": "csv", "metadata.jsonl": "json", "metadata.parquet": "parquet"}

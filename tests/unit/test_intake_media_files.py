@@ -108,6 +108,16 @@ def test_folders_that_are_not_classes(tmp_path: Path, names: list[str], reason: 
     assert source.summary.endswith(f"; {reason}")
 
 
+def test_a_mask_next_to_its_picture_is_stated(tmp_path: Path) -> None:
+    told = (
+        "; 1.png and 1_mask are two records: for one, replace _mask by .mask, and add a tar of the folder"
+        "; no label: no split has two folders"
+    )
+    assert images(tmp_path, dict.fromkeys(["1.png", "1_mask.png", "2.png"], PNG)).summary == f"3 images (png){told}"
+    other = images(tmp_path / "other", dict.fromkeys(["1_mask.png", "gas_mask.png"], PNG)).summary
+    assert other == "2 images (png); no label: no split has two folders"
+
+
 @pytest.mark.parametrize(("first", "second"), [("Cat", "cat"), ("caf\u00e9", "cafe\u0301")])
 def test_classes_that_look_alike_are_named(first: str, second: str) -> None:
     label, reason = find_labels({"train": [f"train/{first}/1", "train/dog/1"], "test": [f"test/{second}/1"]})
