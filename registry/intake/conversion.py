@@ -162,10 +162,10 @@ def _find_outside(converted: Any, leaf: Tensor) -> Faults:
         values = as_numbers(present.flatten()).reshape(-1, 4)
     elif types.is_temporal(converted.type):
         values = as_numbers(as_integers(present))
-    elif types.is_string(converted.type):
-        values = present.cast(arrow.binary()).to_numpy(zero_copy_only=False)
-    else:
+    elif _is_number(converted.type):
         values = (as_mask if types.is_boolean(converted.type) else as_numbers)(present)
+    else:
+        values = present.cast(arrow.binary()).to_numpy(zero_copy_only=False)
     outside = np.flatnonzero(leaf.outside(values))
     if not len(outside):
         return {}

@@ -7,12 +7,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyarrow import parquet
 
 from registry.features import codec_of
 from registry.interop.parquet import describe_parquet
 from registry.shards import open_shard
 from registry.shards.arrow_schema import features_of_schema
+from registry.shards.arrow_values import as_mask, as_numbers, from_numbers, from_texts
 from registry.shards.blocks import TableBlock
 from registry.storage import open_store
 
@@ -47,3 +50,31 @@ def test_rows_of_views_are_taken_in_any_order(tmp_path: Path) -> None:
     shard = open_shard(store, "train.parquet", file_format="parquet_columns", features=features)
     rows = shard.read(0, 3).records()
     assert shard.gather(np.array([2, 0, 1, 2])).records() == [rows[place] for place in (2, 0, 1, 2)]
+
+
+NUMBERS = st.lists(st.none() | st.integers(0, 1), max_size=40)
+
+
+@given(NUMBERS, st.integers(0, 40), st.sampled_from(["bool", "uint8", "int64", "float16", "float32", "float64"]))
+def test_numbers_and_flags_are_converted_as_pyarrow_does(values: list[int | None], start: int, dtype: str) -> None:
+    """Slices begin within a byte of flags."""
+    valid = np.array([value is not None for value in values], np.bool_)
+    filled = np.array([value or 0 for value in values], dtype)
+    expected = pa.array(filled, mask=~valid)
+
+    array = from_numbers(filled, ~valid)
+    array.validate(full=True)
+    assert array.equals(expected)
+    assert from_numbers(filled).equals(pa.array(filled))
+    assert from_numbers(filled[::-1]).to_pylist() == filled[::-1].tolist()
+
+    back = as_mask(array.slice(start)) if dtype == "bool" else as_numbers(array.slice(start))
+    assert (back.dtype, back.tolist()) == (filled.dtype, filled[start:].tolist())
+    assert as_mask(array.slice(start).is_valid()).tolist() == valid[start:].tolist()
+
+
+@given(st.lists(st.text(max_size=4), max_size=5))
+def test_texts_are_converted_as_pyarrow_does(texts: list[str]) -> None:
+    array = from_texts(texts)
+    array.validate(full=True)
+    assert array.equals(pa.array(texts, pa.string()))
