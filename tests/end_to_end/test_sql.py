@@ -198,6 +198,26 @@ def test_intervals_are_durations_in_every_format() -> None:
     assert caught.value.hint == "Write CAST(... AS VARCHAR)."
 
 
+def test_intervals_beyond_292_years_keep_each_microsecond() -> None:
+    numbers = [1, 2**53 + 1, 9_223_372_036_854_776, 12_614_400_000_000_001, 2**60 - 1]
+    parts = [
+        f"to_microseconds({n}) AS a, to_days(-2) + to_microseconds({-n}) AS b, NULL::INTERVAL AS c" for n in numbers
+    ]
+    schema, batches = Query(" UNION ALL ".join(f"SELECT {part}" for part in parts), no_table).rows()
+    columns = pa.Table.from_batches(batches, schema).columns
+    a, b, c = (column.cast(pa.int64()).to_pylist() for column in columns)
+    assert (a, c) == (numbers, [None] * len(numbers))
+    assert b == [-2 * 86_400_000_000 - number for number in numbers]
+
+
+def test_long_durations_of_a_dataset_pass_through_a_query(catalog: registry.Catalog) -> None:
+    days = [146_000, 5, -109_800]
+    catalog.add(pa.table({"wait": pa.array([day * 86_400 for day in days], pa.duration("s"))}), "waits")
+    query = Query("SELECT wait FROM waits ORDER BY wait", lambda _: catalog.dataset("waits").read("train"))
+    rows = [row["wait"] for batch in query.rows()[1] for row in batch.to_pylist()]
+    assert rows == [timedelta(days=day) for day in sorted(days)]
+
+
 def test_an_interval_that_is_too_long_for_a_duration_is_refused() -> None:
     (batch,) = Query("SELECT INTERVAL 100000000 DAY AS a", no_table).rows()[1]
     assert batch.to_pylist() == [{"a": timedelta(days=100_000_000)}]

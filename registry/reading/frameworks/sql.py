@@ -59,6 +59,8 @@ _DAY: Final = 86_400_000_000
 _MOST_DAYS: Final = 100_000_000
 """A duration of 64 bits, in microseconds, may overflow with more, because hours are added."""
 
+_INVERSE: Final = np.uint64(pow(125, -1, 2**64))
+
 
 class Query:
     """A query that was checked and whose tables were found, but that was not run yet.
@@ -152,12 +154,16 @@ def _with_durations(array: pa.Array) -> pa.Array:
         fields = np.dtype([("months", np.int32), ("days", np.int32), ("nanoseconds", np.int64)])
         values = np.frombuffer(array.buffers()[1] or b"", fields)[array.offset : array.offset + len(array)]
         is_null = array.is_null().to_numpy(zero_copy_only=False)
-        days = values["days"].astype(np.int64)
+        # DuckDB multiplies microseconds by 1,000 = 8 * 125 modulo 2**64, which is wrong beyond 292 years. Division of
+        # the product by 8 leaves 61 bits, and the inverse of 125 restores all microseconds below 2**60.
+        product = values["nanoseconds"].view(np.uint64) >> np.uint64(3)
+        microseconds = (product * _INVERSE << np.uint64(3)).view(np.int64) >> 3
+        days = values["days"] + microseconds // _DAY
         has_months = values["months"][~is_null].any()
         if has_months or (np.abs(days[~is_null]) > _MOST_DAYS).any():
             problem = "months, whose length is not fixed" if has_months else f"more than {_MOST_DAYS:,} days"
             raise QueryError(f"an INTERVAL in the result has {problem}", hint="Write CAST(... AS VARCHAR).")
-        numbers = days * _DAY + values["nanoseconds"] // 1000
+        numbers = days * _DAY + microseconds % _DAY
         return pa.array(numbers, pa.int64(), mask=is_null).view(pa.duration("us"))
     if pa.types.is_struct(kind):
         parts = list(map(_with_durations, array.flatten()))
