@@ -121,16 +121,21 @@ def version_line(visit: Visit, reference: Reference, *, below: Version | None) -
 
 def _proved_changes(visit: Visit, old: VersionSummary, new: VersionSummary) -> str:
     """The level and the first reasons of the changes that fingerprints prove; empty if a version cannot be read."""
+    text = ""
 
     def compare() -> str | None:
+        nonlocal text
         with suppress(RegistryError):
             changes = visit.catalog.diff(old.reference, new.reference, show=0, most_bytes=0).changes
             lasting = [it for it in changes.changes if it.kind != "metadata"]  # these may be corrected
             level = max((it.level for it in lasting), default=ChangeLevel.PATCH).name
-            return f"{level}: {'; '.join(it.brief for it in lasting[:3]) or 'the same records and features'}"
+            text = f"{level}: {'; '.join(it.brief for it in lasting[:3]) or 'the same records and features'}"
+            # Old versions may get fingerprints later.
+            if all(it.where in changes.differing for it in lasting if it.kind == "records"):
+                return text
         return None
 
-    return _CHANGES.get((visit.catalog.url, *((it.reference, it.content_digest) for it in (old, new))), compare) or ""
+    return _CHANGES.get((visit.catalog.url, *((it.reference, it.content_digest) for it in (old, new))), compare) or text
 
 
 def _version(summary: VersionSummary, older: VersionSummary | None) -> dict[str, Any]:

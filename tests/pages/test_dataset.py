@@ -15,6 +15,7 @@ import pytest
 from support.page_elements import XSS, Elements
 
 import registry
+from registry.catalog.sql_catalog import SqlCatalog
 from registry.errors import NotFoundError, RegistryWarning
 from registry.features import ClassLabel, FeaturesDict, Image, Scalar, Text
 from registry.images import decode_picture, read_picture
@@ -100,6 +101,21 @@ def page_of(catalog: registry.Catalog, *path: str, is_live: bool = True) -> tupl
     page = answer(visit)
     assert isinstance(page, Page)
     return page, render(page, visit)[0]
+
+
+def test_the_changes_of_old_versions_are_compared_once_they_have_fingerprints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with registry.connect(tmp_path / "c.db", create=True) as catalog:
+        for numbers in ([1, 2], [1, 2, 3]):
+            catalog.add({"x": np.array(numbers)}, "old", show=0)
+        with monkeypatch.context() as patch:
+            patch.setattr(SqlCatalog, "fingerprints", lambda *_: {})
+            page, _ = page_of(catalog, "datasets", "old")
+            assert "was not compared" in page.values["versions"][0]["changes"]
+        for _ in range(2):  # the second one is remembered
+            page, _ = page_of(catalog, "datasets", "old")
+            assert page.values["versions"][0]["changes"] == "MAJOR: train has 3 records, had 2"
 
 
 @pytest.mark.parametrize("is_live", [True, False], ids=["live", "site"])
