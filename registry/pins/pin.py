@@ -317,24 +317,18 @@ class Pin:
             UsageError: both ``deep`` and ``quick`` are given, or ``processes`` is not a positive whole number.
             StorageError: ``folder`` cannot be opened or read.
         """
-        from registry.pins.verify import verify_pin
+        from registry.pins.verify import PinVerification
 
         places = self.allowing(fetch=fetch, allow_hosts=allow_hosts).places
         store = places.within_bundle().find_any(self.entry) if folder is None else open_store(folder)
-        indexes = self.places.indexes()
         # Files are hashed, and then, unless quick, records.
         total = (1 if quick else 2) * sum(file.num_bytes for file in self.entry.files)
         advance = count_progress(progress, "verifying", self.name, total=total, unit="bytes")
-        return verify_pin(
-            self.entry,
-            store,
-            splits=splits,
-            deep=deep,
-            quick=quick,
-            indexes=indexes,
-            processes=processes,
-            advance=advance,
+        indexes = self.places.indexes()
+        verification = PinVerification(
+            entry=self.entry, store=store, deep=deep, indexes=indexes, processes=processes, advance=advance
         )
+        return verification.run(splits, quick=quick)
 
     def _repr_html_(self) -> str:
         return pins_html(repr(self), [self])

@@ -53,143 +53,67 @@ _MOST_FAULTS: Final = 20
 _MOST_IN_BLOCK: Final = 1024
 
 
-def verify_pin(
-    entry: PinEntry,
-    store: Store,
-    *,
-    splits: Mapping[str, Split] | None = None,
-    deep: bool = False,
-    quick: bool = False,
-    indexes: IndexFolder | None = None,
-    processes: int | None = None,
-    advance: Advance | None = None,
-) -> PinReport:
-    """Compare the files and the records in the folder ``store`` with a pin.
+@dataclass(slots=True, kw_only=True)
+class PinVerification:
+    """Compares the files and the records in a folder with a pin, and counts what it reads for this.
 
-    Args:
+    Attributes:
         entry: the pin.
         store: a folder with the pinned files, or with any version of the dataset.
-        splits: the splits of that version by name; None reads them from ``dataset_info.json`` in the folder.
         deep: also decode every record, and check everything that the pin says about the records.
-        quick: if all files are the pinned ones, check only three records. This does not prove that the digest over all
-            records is right: the author of the pin is trusted for it.
         indexes: where the offsets of records are cached.
         processes: number of workers; None uses one for each core if there is enough data.
         advance: called with the number of bytes hashed since the last call.
-
-    Raises:
-        NotStoredError: the folder contains neither a pinned file nor a version of the dataset.
-        UsageError: both ``deep`` and ``quick`` are given.
+        file_format: the format of the files in ``store``; the pin may have another.
+        features: None if neither the records nor the rows of the files are decoded.
     """
-    if deep and quick:
-        raise UsageError("deep and quick cannot be combined", hint="Choose one: deep reads every record, quick three.")
-    # If the pinned files are there, the pin's own layout is checked, since readers follow it.
-    others = None if first_missing(store, entry) is None else _other_splits(entry, splits or _read_splits(store))
-    file_format = next(iter(others.values())).files.file_format if others else entry.file_format
-    features = features_of(entry) if deep or file_format in COLUMN_FORMATS else None
-    verification = _Verification(entry, store, file_format, features, indexes, processes, advance, deep=deep)
-    if others:
-        return verification.compare_records(others)
-    if entry.files and not any(holds(store, file.name) for file in entry.files):
-        raise NotStoredError(
-            f"{store.url} contains no file of {reference_of(entry)} and no dataset_info.json",
-            hint="Name the folder of the version, or the data directory that contains it.",
-            details={"path": store.url},
-        )
-    faults = list(verification.check_files())
-    if any(fault.code == NotStoredError.code for fault in faults):
-        return verification.report(faults)
-    return verification.compare_samples() if quick and not faults else verification.compare_records(None, faults)
-
-
-def find_wrong_sample(entry: PinEntry, store: Store, *, indexes: IndexFolder | None = None) -> PinFault | None:
-    """The fault of the first, the middle or the last record, whichever differs first; None if all three are as pinned.
-
-    Raises:
-        CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a record cannot be read.
-    """
-    if not entry.num_examples:
-        return None
-    places = spot_places(entry.num_examples)
-    hashes = hash_records(
-        plan_of(entry),
-        store,
-        places,
-        file_format=entry.file_format,
-        features=features_of(entry) if entry.file_format in COLUMN_FORMATS else None,
-        verify="record",
-        indexes=indexes,
-    )
-    for digest, (_, spot), position in zip(hashes, entry.records.spots, places, strict=True):
-        if spot is not None and f"sha256:{digest.hex()}" != spot.sha256:
-            filename, _, index = spot.id.rpartition("__")
-            return PinFault(
-                problem=f"{filename}: record {index} (number {position} of {entry.split}): "
-                f"sha256 mismatch: expected {spot.sha256[7:]}, found {digest.hex()}",
-                filename=filename,
-                record=int(index),
-                position=position,
-                pinned=spot.sha256,
-                found=f"sha256:{digest.hex()}",
-            )
-    return None
-
-
-def find_damaged(
-    store: Store,
-    name: str,
-    *,
-    num_records: int,
-    file_format: str = "tfrecord",
-    features: FeaturesDict | None = None,
-) -> Iterator[RegistryError]:
-    """Every fault in the first ``num_records`` records of a file, up to one after which no record can be found.
-
-    No further records are read: a gzip file of some kilobytes may contain millions. Of a file in another format than
-    TFRecord, only the first fault is returned, because damage affects many of its records at once.
-    """
-    try:
-        shard = open_shard(store, name, file_format=file_format, features=features, verify="record")
-    except RegistryError as error:
-        yield error
-        return
-    first, count = 0, _MOST_IN_BLOCK
-    while first < num_records:
-        try:
-            shard.read(first, min(count, num_records - first))
-        except CorruptRecordError as error:
-            yield error
-            if error.details["record"] < first or file_format != "tfrecord":
-                return
-            first, count = error.details["record"] + 1, _MOST_IN_BLOCK
-            try:
-                open_shard(store, name, verify="off").read(first - 1, 1)
-            except RegistryError:  # its header is damaged, so the offset of the next record is unknown
-                return
-        except RegistryError:  # fewer than ``count`` records are left
-            if count == 1:
-                return
-            count = max(count // 2, 1)
-        else:
-            first += min(count, num_records - first)
-
-
-@dataclass(slots=True)
-class _Verification:
-    """The comparison of one pin with one folder, and the amount of data read for it."""
 
     entry: PinEntry
     store: Store
-    file_format: str  # of the files in ``store``; the pin may have another
-    features: FeaturesDict | None  # None if neither the records nor the rows of the files are decoded
-    indexes: IndexFolder | None
-    processes: int | None
-    advance: Advance | None
-    deep: bool = field(kw_only=True)
-    num_files: int = 0
-    num_bytes: int = 0
+    deep: bool = False
+    indexes: IndexFolder | None = None
+    processes: int | None = None
+    advance: Advance | None = None
+    file_format: str = field(default="", init=False)
+    features: FeaturesDict | None = field(default=None, init=False)
+    num_files: int = field(default=0, init=False)
+    num_bytes: int = field(default=0, init=False)
+
+    def run(self, splits: Mapping[str, Split] | None = None, *, quick: bool = False) -> PinReport:
+        """Compare, and return the report.
+
+        Args:
+            splits: the splits of the version in the folder by name; None reads them from its ``dataset_info.json``.
+            quick: if all files are the pinned ones, check only three records. This does not prove that the digest over
+                all records is right: the author of the pin is trusted for it.
+
+        Raises:
+            NotStoredError: the folder contains neither a pinned file nor a version of the dataset.
+            UsageError: both ``deep`` and ``quick`` are set.
+        """
+        if self.deep and quick:
+            hint = "Choose one: deep reads every record, quick three."
+            raise UsageError("deep and quick cannot be combined", hint=hint)
+        entry, store = self.entry, self.store
+        # If the pinned files are there, the pin's own layout is checked, since readers follow it.
+        others = None if first_missing(store, entry) is None else _other_splits(entry, splits or _read_splits(store))
+        self.file_format = next(iter(others.values())).files.file_format if others else entry.file_format
+        self.features = features_of(entry) if self.deep or self.file_format in COLUMN_FORMATS else None
+        if others:
+            return self.compare_records(others)
+        if entry.files and not any(holds(store, file.name) for file in entry.files):
+            raise NotStoredError(
+                f"{store.url} contains no file of {reference_of(entry)} and no dataset_info.json",
+                hint="Name the folder of the version, or the data directory that contains it.",
+                details={"path": store.url},
+            )
+        faults = list(self.check_files())
+        if any(fault.code == NotStoredError.code for fault in faults):
+            return self.report(faults)
+        return self.compare_samples() if quick and not faults else self.compare_records(None, faults)
 
     def report(self, faults: Iterable[PinFault] = (), *, proved_by: str = "", notes: Sequence[str] = ()) -> PinReport:
+        """The report with these faults, and what was read so far."""
         entry = self.entry
         return PinReport(
             name=entry.name,
@@ -423,6 +347,78 @@ class _Verification:
                 if len(faults) == _MOST_FAULTS:
                     return faults
         return faults
+
+
+def find_wrong_sample(entry: PinEntry, store: Store, *, indexes: IndexFolder | None = None) -> PinFault | None:
+    """The fault of the first, the middle or the last record, whichever differs first; None if all three are as pinned.
+
+    Raises:
+        CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a record cannot be read.
+    """
+    if not entry.num_examples:
+        return None
+    places = spot_places(entry.num_examples)
+    hashes = hash_records(
+        plan_of(entry),
+        store,
+        places,
+        file_format=entry.file_format,
+        features=features_of(entry) if entry.file_format in COLUMN_FORMATS else None,
+        verify="record",
+        indexes=indexes,
+    )
+    for digest, (_, spot), position in zip(hashes, entry.records.spots, places, strict=True):
+        if spot is not None and f"sha256:{digest.hex()}" != spot.sha256:
+            filename, _, index = spot.id.rpartition("__")
+            return PinFault(
+                problem=f"{filename}: record {index} (number {position} of {entry.split}): "
+                f"sha256 mismatch: expected {spot.sha256[7:]}, found {digest.hex()}",
+                filename=filename,
+                record=int(index),
+                position=position,
+                pinned=spot.sha256,
+                found=f"sha256:{digest.hex()}",
+            )
+    return None
+
+
+def find_damaged(
+    store: Store,
+    name: str,
+    *,
+    num_records: int,
+    file_format: str = "tfrecord",
+    features: FeaturesDict | None = None,
+) -> Iterator[RegistryError]:
+    """Every fault in the first ``num_records`` records of a file, up to one after which no record can be found.
+
+    No further records are read: a gzip file of some kilobytes may contain millions. Of a file in another format than
+    TFRecord, only the first fault is returned, because damage affects many of its records at once.
+    """
+    try:
+        shard = open_shard(store, name, file_format=file_format, features=features, verify="record")
+    except RegistryError as error:
+        yield error
+        return
+    first, count = 0, _MOST_IN_BLOCK
+    while first < num_records:
+        try:
+            shard.read(first, min(count, num_records - first))
+        except CorruptRecordError as error:
+            yield error
+            if error.details["record"] < first or file_format != "tfrecord":
+                return
+            first, count = error.details["record"] + 1, _MOST_IN_BLOCK
+            try:
+                open_shard(store, name, verify="off").read(first - 1, 1)
+            except RegistryError:  # its header is damaged, so the offset of the next record is unknown
+                return
+        except RegistryError:  # fewer than ``count`` records are left
+            if count == 1:
+                return
+            count = max(count // 2, 1)
+        else:
+            first += min(count, num_records - first)
 
 
 def _read_splits(store: Store) -> Mapping[str, Split]:
