@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from support.catalog_clocks import set_clocks
 from support.prepared_samples import animals, prepare
+from support.ready_catalogs import copy_built
 
 import registry
 from registry import Catalog
@@ -27,14 +28,19 @@ from registry.storage import open_store
 from registry.storage.local import LocalStore
 
 
-@pytest.fixture
-def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog]:
-    """A catalog with numbers:1.0.0, which is dropped and has an attachment."""
-    monkeypatch.setenv("REGISTRY_CACHE", str(tmp_path / "cache"))
-    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as opened:
+def build(folder: Path) -> None:
+    with registry.connect(folder / "catalog.db", data_dir=folder / "data") as opened:
         opened.add({"train": {"value": [1, 2, 3]}, "test": {"value": [7]}}, "numbers")
         opened.dataset("numbers").compute_statistics()
         opened.lifecycle.drop("numbers:1.0.0", reason="a person asked")
+
+
+@pytest.fixture
+def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog]:
+    """A catalog with numbers:1.0.0, which is dropped and has an attachment."""
+    copy_built(build, tmp_path)
+    monkeypatch.setenv("REGISTRY_CACHE", str(tmp_path / "cache"))
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as opened:
         yield opened
 
 

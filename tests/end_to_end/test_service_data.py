@@ -25,6 +25,7 @@ import pytest
 from support import http_servers, warm_python
 from support.http_servers import running
 from support.prepared_samples import animals, prepare
+from support.ready_catalogs import copy_built
 from support.services import TestServer, make_token
 
 import registry
@@ -68,16 +69,22 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "reader"
 
 
+def build(folder: Path) -> None:
+    (folder / "server").mkdir()
+    with registry.connect(folder / "server" / "catalog.db", create=True) as opened:
+        opened.add({"number": range(100), "word": [f"w{number % 7}" for number in range(100)]}, name="numbers")
+
+
 @pytest.fixture
 def home(tmp_path: Path, server: TestServer) -> Iterator[registry.Catalog]:
     """The catalog on the machine of the server, which ``server`` offers."""
+    copy_built(build, tmp_path)
     with registry.connect(tmp_path / "server" / "catalog.db", create=True) as opened:
         data = tmp_path / "server" / "datasets"
         server.service.catalog = opened.backend  # type: ignore[assignment]  # it is in SQLite
         server.service.data = ServedData(
             LocalStore(data), DataDirectory(recorded="datasets", place=str(data)), server.url
         )
-        opened.add({"number": range(100), "word": [f"w{number % 7}" for number in range(100)]}, name="numbers")
         yield opened
         server.service.data = None
 

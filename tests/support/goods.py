@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 import registry
 from registry.api import Catalog
 from registry.reading import split_columns
+from support.ready_catalogs import copy_built
 
 COUNT = 300
 TOP = Path(__file__).parents[2]
@@ -29,15 +29,15 @@ def use_small_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @contextmanager
 def open_goods(tmp_path: Path) -> Iterator[Catalog]:
-    """A catalog with the version ``goods``: a copy of the one that the first test of this process built."""
-    ready = tmp_path.parent / "goods"
-    if not ready.exists():
-        ready.mkdir()
-        with registry.connect(ready / "catalog.db", data_dir=ready / "data") as opened:
-            opened.add(rows(), name="goods", num_shards=3)
-    shutil.copytree(ready, tmp_path, dirs_exist_ok=True)
+    """A catalog with the version ``goods``."""
+    copy_built(add_goods, tmp_path)
     with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as opened:
         yield opened
+
+
+def add_goods(folder: Path) -> None:
+    with registry.connect(folder / "catalog.db", data_dir=folder / "data") as opened:
+        opened.add(rows(), name="goods", num_shards=3)
 
 
 def rows() -> dict[str, Any]:

@@ -13,18 +13,23 @@ from registry.model import Reference, tfds_id
 from registry.order import ReadConfig
 from registry.pins import PinFile, PinSource, Places, make_entry
 from support.prepared_samples import animals, prepare
+from support.ready_catalogs import copy_built
 
 
 def publish_samples(folder: Path) -> Catalog:
     """``animals:1.0.0`` in four plain shards, and ``beasts/wild:1.0.0`` in gzip files, with two splits each."""
-    catalog = registry.connect(folder / "catalog.db")
-    data = Path(str(catalog.data_dir))
-    splits = {"train": animals(40), "test": animals(10)}
-    prepare(data / "animals" / "1.0.0", splits=splits, shards=4)
-    catalog.publish(data / "animals" / "1.0.0")
-    prepare(data / "beasts" / "wild" / "1.0.0", splits=splits, shards=2, name="beasts", config="wild", compress=True)
-    catalog.publish(data / "beasts" / "wild" / "1.0.0")
-    return catalog
+    copy_built(_publish_samples, folder)
+    return registry.connect(folder / "catalog.db")
+
+
+def _publish_samples(folder: Path) -> None:
+    with registry.connect(folder / "catalog.db") as catalog:
+        data = Path(str(catalog.data_dir))
+        splits = {"train": animals(40), "test": animals(10)}
+        prepare(data / "animals/1.0.0", splits=splits, shards=4)
+        catalog.publish(data / "animals/1.0.0")
+        prepare(data / "beasts/wild/1.0.0", splits=splits, shards=2, name="beasts", config="wild", compress=True)
+        catalog.publish(data / "beasts/wild/1.0.0")
 
 
 def pin(
