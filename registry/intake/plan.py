@@ -146,10 +146,11 @@ class BadRows:
             yield f"To keep the column as text: {spell('features', {column: 'Text'})}"
         if empty := _NULL_LIST.search(row.reason):
             yield f"To read null as an empty list: {spell('features', {column: empty[1]})}"
-        if row.reason in (OPEN_QUOTE, TEXT_AFTER_QUOTE) and self.is_csv:
+        is_csv = self.nulls is not None
+        if is_csv and row.reason in (OPEN_QUOTE, TEXT_AFTER_QUOTE):
             yield f"If quotes are text: {spell('quotes', False)}"
         for function, pattern, when, options in _READERS:
-            if (function == "csv") == self.is_csv and re.search(pattern, row.reason):
+            if (function == "csv") == is_csv and re.search(pattern, row.reason):
                 lines = ", lines=True" if function == "json" and "jsonl" in row.file else ""
                 yield f"{when}: registry.add(pandas.read_{function}({row.file!r}{options}{lines}), 'NAME')"
 
