@@ -356,6 +356,20 @@ def test_catalogs_that_share_a_data_directory_share_the_files(source: Catalog, t
         assert facts(other, "animals:2.0.0") == facts(source, "animals:2.0.0")
 
 
+def copy_in_two_runs(source: Catalog, other: Catalog, fault_proxy: FaultProxy) -> tuple[Any, set[str], set[str]]:
+    """The result of a second copy, after the bucket refused a file of the first; the files that each of them sent."""
+    fault_proxy.inject("forbidden", when=lambda request: request.method == "PUT" and request.key.endswith(NAMES[2]))
+    (failed,) = source.copy("animals:2.0.0", other)
+    assert failed.error is not None
+    sent = {one.key.rpartition("/")[2] for one in fault_proxy.requests if one.method == "PUT" and one.fault is None}
+    assert sent >= {NAMES[0]}
+    fault_proxy.reset()
+    (copied,) = source.copy("animals:2.0.0", other)
+    again = {one.key.rpartition("/")[2] for one in fault_proxy.requests if one.method == "PUT"}
+    assert NAMES[2] in again
+    return copied, sent, again
+
+
 def test_files_that_a_new_data_directory_lacks_are_copied(source: Catalog, data_dir: str, tmp_path: Path) -> None:
     """The catalogs shared their files until somebody named another data directory."""
     url = str(tmp_path / "lab.db")
@@ -427,16 +441,8 @@ def test_a_copy_of_missing_files_goes_on_after_an_interruption(
     with registry.connect(tmp_path / "lab.db", data_dir=tmp_path / "data") as shared:
         source.copy("animals:2.0.0", shared).require_all()
     with registry.connect(tmp_path / "lab.db", data_dir=f"{bucket}/data") as other:
-        fault_proxy.inject("forbidden", when=lambda request: request.method == "PUT" and request.key.endswith(NAMES[2]))
-        (failed,) = source.copy("animals:2.0.0", other)
-        assert failed.error is not None
-        sent = {one.key.rpartition("/")[2] for one in fault_proxy.requests if one.method == "PUT" and one.fault is None}
-        assert sent >= {NAMES[0]}
-        fault_proxy.reset()
-        (copied,) = source.copy("animals:2.0.0", other)
+        copied, sent, again = copy_in_two_runs(source, other, fault_proxy)
         assert (copied.outcome.value, copied.only_files) == ("copied", True)
-        again = {one.key.rpartition("/")[2] for one in fault_proxy.requests if one.method == "PUT"}
-        assert NAMES[2] in again
         assert again & sent <= {MARKER_FILE}
         assert other.verify_all(deep=True).is_sound
         assert other.reservations.list() == ()
@@ -493,16 +499,8 @@ def test_an_object_is_sent_once_and_what_is_there_is_not_sent_again(
     source: Catalog, bucket: str, fault_proxy: FaultProxy, tmp_path: Path
 ) -> None:
     with registry.connect(tmp_path / "other.db", data_dir=f"{bucket}/data") as other:
-        fault_proxy.inject("forbidden", when=lambda request: request.method == "PUT" and request.key.endswith(NAMES[2]))
-        (failed,) = source.copy("animals:2.0.0", other)
-        assert failed.error is not None
-        sent = {one.key.rpartition("/")[2] for one in fault_proxy.requests if one.method == "PUT" and one.fault is None}
-        assert sent >= {NAMES[0]}
-        fault_proxy.reset()
-        (copied,) = source.copy("animals:2.0.0", other)
+        copied, sent, again = copy_in_two_runs(source, other, fault_proxy)
         assert copied.outcome.value == "copied"
-        again = {one.key.rpartition("/")[2] for one in fault_proxy.requests if one.method == "PUT"}
-        assert NAMES[2] in again
         assert again & sent == {MARKER_FILE}
         assert [one for one in copied.notes if one.startswith("finished an earlier run")]
 

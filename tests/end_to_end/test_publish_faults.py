@@ -366,20 +366,22 @@ def test_bytes_that_are_missing_here_are_built_again(catalog_url: str, tmp_path:
         assert catalog.dataset("digits").verify(deep=True).faults == ()
 
 
+class Numbers(registry.DatasetBuilder):
+    VERSION = "2.0.0"
+
+    def features(self) -> FeaturesDict:
+        return FeaturesDict({"number": "int64"})
+
+    def splits(self) -> dict[str, list[tuple[int, dict[str, int]]]]:
+        return {"train": [(1, {"number": self.version.major})]}
+
+
+class Older(Numbers):
+    name = "numbers"
+    VERSION = "1.0.0"
+
+
 def test_older_code_does_not_take_the_canonical_version_back(catalog_url: str, tmp_path: Path) -> None:
-    class Numbers(registry.DatasetBuilder):
-        VERSION = "2.0.0"
-
-        def features(self) -> FeaturesDict:
-            return FeaturesDict({"number": "int64"})
-
-        def splits(self) -> dict[str, list[tuple[int, dict[str, int]]]]:
-            return {"train": [(1, {"number": self.version.major})]}
-
-    class Older(Numbers):
-        name = "numbers"
-        VERSION = "1.0.0"
-
     with registry.connect(catalog_url, data_dir=tmp_path / "datasets") as catalog:
         catalog.build(Numbers)
         catalog.build(Older)
@@ -388,19 +390,6 @@ def test_older_code_does_not_take_the_canonical_version_back(catalog_url: str, t
 
 
 def test_a_version_below_a_yanked_canonical_version_does_not_become_canonical(catalog_url: str, tmp_path: Path) -> None:
-    class Numbers(registry.DatasetBuilder):
-        VERSION = "2.0.0"
-
-        def features(self) -> FeaturesDict:
-            return FeaturesDict({"number": "int64"})
-
-        def splits(self) -> dict[str, list[tuple[int, dict[str, int]]]]:
-            return {"train": [(1, {"number": self.version.major})]}
-
-    class Older(Numbers):
-        name = "numbers"
-        VERSION = "1.0.0"
-
     class Patched(Older):
         name = "numbers"
         VERSION = "1.0.1"
