@@ -482,8 +482,7 @@ class ColumnWriter:
     def _write_journal(self) -> None:
         os.ftruncate(self._journal, 0)
         os.lseek(self._journal, 0, os.SEEK_SET)
-        for line in self._lines():
-            os.write(self._journal, _line(line))
+        os.write(self._journal, b"".join(map(_line, self._lines())))
 
     def _lines(self) -> list[Any]:
         return [self._folder.seal(place, facts) for place, facts in enumerate(self._blocks)]
@@ -498,8 +497,7 @@ def forget_columns(cache: FileCache, content_digest: str) -> None:
         digest = None
         with suppress(*_FAULTS):
             digest = json.loads(json.loads(read_own(folder / DOCUMENT, _MOST_JSON_BYTES))["source"])[0]
-        files = [*folder.glob("*.npy*"), *folder.glob(f"{DOCUMENT}*")]
-        for path in files if digest in (None, content_digest) else ():
+        for path in folder.glob("*.[nj]*") if digest in (None, content_digest) else ():  # arrays and documents
             with suppress(OSError), os.fdopen(open_own(path), "rb") as file:
                 if digest is None:
                     lock_file(file.fileno())
