@@ -438,15 +438,13 @@ class CorruptRecordError(VerificationError, code="corrupt_record"):
     """The framing or checksum of a record is wrong: it is truncated, or has a flipped bit or a wrong length.
 
     ``details`` has ``path``, ``record`` (index in the file, from 0) and ``offset`` (of the record's first byte). They
-    are None if a DataLoader of torch has made the error again from the text of that of its worker.
+    are empty if a DataLoader of torch has made the error again from the text of that of its worker.
     """
 
-    def __init__(
-        self, problem: str, *, path: str | None = None, record: int | None = None, offset: int | None = None
-    ) -> None:
+    def __init__(self, problem: str, *, path: str = "", record: int | None = None, offset: int | None = None) -> None:
         where = "" if offset is None else f" at byte {offset}"
         super().__init__(
-            problem if path is None else f"{path}: record {record}{where}: {problem}",
+            problem if not path else f"{path}: record {record}{where}: {problem}",
             hint="The file is damaged or truncated. Fetch or build it again; `registry verify` names every bad shard.",
             details={"path": path, "record": record, "offset": offset, "problem": problem},
         )
