@@ -8,17 +8,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from fractions import Fraction
 from functools import partial
 from itertools import islice
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+from registry.errors import CorruptExampleError
 from registry.escaping import printable, size
 from registry.features import Audio, ClassLabel, Dataset, Feature, FeaturesDict, Image, Sequence, Tensor, Text
 from registry.features.containers import columns_of
 from registry.features.feature import TEXT, Leaf
+from registry.features.nested import NestedExamples
 from registry.lazy import np
 from registry.model import DatasetMetadata
 
@@ -256,16 +259,8 @@ def converter_of(
         path: the path of the feature, with ``[]`` for each list around it.
         lists: whether each of these lists is a value that may be null, outermost first.
     """
-    again = partial(
-        converter_of,
-        times=times,
-        nullable=nullable,
-        names=names,
-        files=files,
-        iso=iso,
-        objects=objects,
-        lists=lists,
-    )
+    options: dict[str, Any] = {"names": names, "files": files, "iso": iso, "objects": objects, "lists": lists}
+    again: Callable[..., Convert | None] = partial(converter_of, times=times, nullable=nullable, **options)
     if isinstance(feature, FeaturesDict):
         pairs = {name: again(inner, path=f"{path}/{name}" if path else name) for name, inner in feature.items()}
         changed = {name: convert for name, convert in pairs.items() if convert is not None}
@@ -274,7 +269,7 @@ def converter_of(
         is_value = path in nullable
         place = path if is_value else f"{path}[]"
         if objects and _holds_dicts(feature):
-            return partial(_Objects.of, again(feature.feature, path=place, nullable=nullable - {path}), is_value)
+            return partial(_convert_examples, again(feature.feature, path=place, nullable=nullable - {path}), is_value)
         return again(feature.feature, path=place, nullable=nullable - {path}, lists=(*lists, is_value))
     convert = _leaf_converter(feature, times.get(path.replace("[]", "")), names=names, files=files, iso=iso)
     return partial(_restore_nulls, lists, convert) if any(lists) else convert
@@ -311,40 +306,30 @@ def _holds_dicts(feature: Any) -> bool:
     return isinstance(feature, FeaturesDict)
 
 
-class _Objects:
-    """The examples in a dict of lists, each converted when it is requested, because most are cut off."""
+@dataclass(frozen=True, slots=True)
+class _Examples:
+    """Examples that are converted when they are requested, because most are cut off."""
 
-    def __init__(self, convert: Convert | None, columns: Any) -> None:
-        self._convert, self._columns = convert, columns
-
-    @classmethod
-    def of(cls, convert: Convert | None, is_value: bool, columns: Any) -> Any:
-        """The examples in ``columns``; if they are a value that may be null, the value or None."""
-        if columns is None:
-            return None
-        objects = cls(convert, columns)
-        return objects if not is_value else objects[0] if len(objects) else None
+    convert: Convert
+    examples: NestedExamples
 
     def __len__(self) -> int:
-        return _num_examples(self._columns)
+        return len(self.examples)
 
-    def __getitem__(self, place: int) -> Any:
-        if place >= len(self):
-            raise IndexError(place)
-        example = _example(self._columns, place)
-        return example if self._convert is None else self._convert(example)
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.convert, self.examples)
 
 
-def _num_examples(columns: Any) -> int:
-    while isinstance(columns, Mapping):
-        columns = next(iter(columns.values()), ())
-    return len(columns)
-
-
-def _example(columns: Any, place: int) -> Any:
-    if isinstance(columns, Mapping):
-        return {name: _example(column, place) for name, column in columns.items()}
-    return columns[place]
+def _convert_examples(convert: Convert | None, is_value: bool, columns: Any) -> Any:
+    """The examples in a dict of lists; if they are a value that may be null, the value or None."""
+    if columns is None:
+        return None
+    examples = _Examples(convert or (lambda example: example), NestedExamples(columns, columns, ""))
+    try:
+        len(examples)
+    except CorruptExampleError:  # lists of different lengths
+        return columns
+    return next(iter(examples), None) if is_value else examples
 
 
 def _restore_nulls(lists: _Lists, convert: Convert | None, value: Any) -> Any:

@@ -76,6 +76,12 @@ def test_long_lists_of_structs_are_converted_only_as_far_as_they_are_shown(monke
     assert len(converted) == 6
 
 
+def test_lists_of_different_lengths_stay_as_they_are() -> None:
+    convert = converter_of(FeaturesDict({"x": Sequence({"a": "int64", "b": "int64"})}), {}, objects=True)
+    assert convert is not None
+    assert text_of(convert({"x": {"a": np.arange(2), "b": np.arange(1)}})) == "{x: {a: [0, 1], b: [0]}}"
+
+
 def test_names_of_features_cannot_write_to_the_terminal(cli: Cli) -> None:
     with registry.connect() as catalog:
         catalog.add([{"\x1b]0;owned\x07": 1, "two\nlines": 2, "\u202e": 3}], "evil")
