@@ -47,6 +47,7 @@ def test_help_pages(cli: Cli, verb: str) -> None:
     for parameter in subcommand(verb).params:
         if isinstance(parameter, click.Option):
             assert parameter.help, f"{parameter.name} says nothing"
+            assert not parameter.help.endswith(" "), f"the help of {parameter.name} is cut off"
             assert parameter.opts[0] in ran.out
     assert cli("pin", verb).code == 2, "every verb needs an argument"
 

@@ -106,7 +106,9 @@ def add(session: Session, *, output: str, **options: Any) -> None:
 @session_command("update")
 @file_argument
 @names_argument
-@click.option("--to", metavar="REQUEST", help="A version (2.0.0, 2.*, @paper) or a reference, instead of the pin's ")
+@click.option(
+    "--to", metavar="REQUEST", help="A version (2.0.0, 2.*, @paper) or a reference, instead of the pin's request."
+)
 @_location_option
 @show_option
 @click.option("--dry-run", is_flag=True, help="Show what changes, and write nothing.")
