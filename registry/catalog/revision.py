@@ -72,15 +72,17 @@ def read_status(engine: sa.Engine) -> SchemaStatus:
 def read_status_of(connection: sa.Connection) -> SchemaStatus:
     """The state of the schema, as the transaction of ``connection`` sees it."""
     names = set(sa.inspect(connection).get_table_names())
-    revision = read_revision(connection) if _REVISION_TABLE.name in names else None
+    revision = _select_revision(connection) if _REVISION_TABLE.name in names else None
     state = _state(names - {_REVISION_TABLE.name}, revision)
     return SchemaStatus(url=describe_url(connection.engine.url), revision=revision, head=HEAD, state=state)
 
 
 def read_revision(connection: sa.Connection) -> str | None:
     """The stored revision of the schema; None if there is none."""
-    if not sa.inspect(connection).has_table(_REVISION_TABLE.name):
-        return None
+    return _select_revision(connection) if sa.inspect(connection).has_table(_REVISION_TABLE.name) else None
+
+
+def _select_revision(connection: sa.Connection) -> str | None:
     return connection.execute(sa.select(_REVISION_TABLE.c.version_num)).scalars().first()
 
 
