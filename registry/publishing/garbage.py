@@ -46,12 +46,13 @@ from registry.storage.names import (
     FINISHED_FILE,
     MARKER_FILE,
     OWNER_FILE,
+    RUNS_SUFFIX,
     Owner,
     is_own_staged,
     is_unfinished,
     owner_of_file,
 )
-from registry.storage.staged import read_claim
+from registry.storage.staged import is_left, read_claim
 from registry.storage.store import StoredEntry
 
 _ASIDE: Final = re.compile(r"(?P<kind>damaged|leftover)\.[0-9a-f]{8}_(?P<version>.+)", flags=re.DOTALL)
@@ -335,6 +336,14 @@ class GarbageCollector:
         owner, claim = (None, None) if is_file else read_claim(self._store, f"{found.name}/{OWNER_FILE}")
         if _is_finished(found) and (owner is None or owner.is_dead()):
             return judge_finished(is_old=self._is_old(found.changed_at), is_ours=self._is_ours(claim))
+        if (
+            last_part.endswith(RUNS_SUFFIX)
+            and claim is None
+            and owner is None
+            and is_left(self._store.child(found.name))
+        ):
+            # No catalog records runs. A build that fails before its catalog exists gives them up without a claim.
+            return (_FOUND if self._is_old(found.changed_at) else _KEPT), "a build left it and has ended"
         return self._judge_owner(found, owner or owner_of_file(last_part), claim)
 
     def _is_ours(self, claim: object) -> bool:

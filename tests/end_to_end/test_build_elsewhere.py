@@ -300,6 +300,18 @@ with Elsewhere(2) as engine, use_engine(engine):
 
 
 @pytest.mark.usefixtures("engine")
+def test_runs_of_a_build_that_fails_before_its_catalog_exists_are_garbage_later(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data", create=True) as catalog:
+        with pytest.raises(BuildError):
+            catalog.build(make(Pieced, [("a", 5), ("fail", 2)]), processes=2)
+        catalog.add([{"number": 1}], name="numbers")
+        assert any(one.place.endswith(".runs") for one in catalog.collect_garbage().of("kept"))
+        removed = catalog.collect_garbage(older_than=timedelta(0)).of("removed")
+    assert any(one.place.endswith(".runs") for one in removed)
+    assert not [name for name in files(tmp_path / "data") if "incomplete" in name]
+
+
+@pytest.mark.usefixtures("engine")
 def test_a_killed_build_is_continued_and_its_runs_are_garbage_later(tmp_path: Path, calls: Path) -> None:
     data = tmp_path / "data"
     program = KILLED.format(paths=sys.path, folder=str(data))
