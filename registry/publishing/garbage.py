@@ -56,6 +56,7 @@ from registry.storage.staged import is_left, read_claim
 from registry.storage.store import StoredEntry
 
 _ASIDE: Final = re.compile(r"(?P<kind>damaged|leftover)\.[0-9a-f]{8}_(?P<version>.+)", flags=re.DOTALL)
+_KEY_OF_RUNS: Final = re.compile(re.escape(RUNS_SUFFIX) + r"/[0-9a-f]{16}\.key")
 _FRESH_SECONDS: Final = 2.0
 _DEPTH: Final = 5
 """Names are recognized in the first parts of a path: dataset, config, version, folder of attachments, file."""
@@ -336,12 +337,8 @@ class GarbageCollector:
         owner, claim = (None, None) if is_file else read_claim(self._store, f"{found.name}/{OWNER_FILE}")
         if _is_finished(found) and (owner is None or owner.is_dead()):
             return judge_finished(is_old=self._is_old(found.changed_at), is_ours=self._is_ours(claim))
-        if (
-            last_part.endswith(RUNS_SUFFIX)
-            and claim is None
-            and owner is None
-            and is_left(self._store.child(found.name))
-        ):
+        is_given_up = owner is None and claim is None and is_left(self._store.child(found.name))
+        if is_given_up and any(_KEY_OF_RUNS.search(file.name) for file in found.files):
             # No catalog records runs. A build that fails before its catalog exists gives them up without a claim.
             return (_FOUND if self._is_old(found.changed_at) else _KEPT), "a build left it and has ended"
         return self._judge_owner(found, owner or owner_of_file(last_part), claim)
