@@ -337,8 +337,8 @@ class GarbageCollector:
         owner, claim = (None, None) if is_file else read_claim(self._store, f"{found.name}/{OWNER_FILE}")
         if _is_finished(found) and (owner is None or owner.is_dead()):
             return judge_finished(is_old=self._is_old(found.changed_at), is_ours=self._is_ours(claim))
-        is_given_up = owner is None and claim is None and is_left(self._store.child(found.name))
-        if is_given_up and any(_KEY_OF_RUNS.search(file.name) for file in found.files):
+        is_of_runs = any(_KEY_OF_RUNS.search(file.name) for file in found.files)
+        if is_of_runs and owner is None and claim is None and is_left(self._store.child(found.name)):
             # No catalog records runs. A build that fails before its catalog exists gives them up without a claim.
             return (_FOUND if self._is_old(found.changed_at) else _KEPT), "a build left it and has ended"
         return self._judge_owner(found, owner or owner_of_file(last_part), claim)
