@@ -483,8 +483,11 @@ def _python_object(scalar: Any) -> Any:
         return python_values(scalar.values)
     if types.is_dictionary(kind):
         return _python_object(scalar.value)
-    if not (types.is_timestamp(kind) or types.is_duration(kind)) or kind.unit != "ns":
+    is_time = types.is_time64(kind)
+    if not (is_time or types.is_timestamp(kind) or types.is_duration(kind)) or kind.unit != "ns":
         return scalar.as_py()
+    if is_time:  # to microseconds, as pyarrow with pandas
+        return scalar.cast(arrow.time64("us"), safe=False).as_py()
     if scalar.value == -(2**63):
         return Nanoseconds("NaT", "NaT")
     if types.is_duration(kind):
@@ -494,7 +497,7 @@ def _python_object(scalar: Any) -> Any:
     return Nanoseconds.of_time(moment, nanoseconds) if nanoseconds else moment
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Nanoseconds:
     """A time or a duration with nanoseconds, which Python has no type for. It prints as in pandas.
 
@@ -528,6 +531,8 @@ class Nanoseconds:
 
     def __str__(self) -> str:
         return self.text
+
+    __repr__ = __str__
 
     def isoformat(self) -> str:
         """The time or the duration in ISO 8601."""

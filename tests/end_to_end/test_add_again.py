@@ -460,13 +460,14 @@ def test_the_first_values_of_a_column_of_nulls_decide_its_type(tmp_path: Path, c
     assert type_in(add([None, None])) == "int64?"
 
 
-@pytest.mark.parametrize("key", ["at", "took", "seen", None])
+@pytest.mark.parametrize("key", ["at", "took", "seen", "clock", None])
 def test_nanoseconds_have_the_same_keys_and_texts_without_pandas(
     catalog: Catalog, tmp_path: Path, key: str | None
 ) -> None:
     """pyarrow converts them to objects of pandas if it is installed, and else refuses or prints them differently."""
     kinds = {"at": pa.timestamp("ns"), "took": pa.duration("ns"), "seen": pa.timestamp("ns", "Asia/Kolkata")}
     columns = {name: pa.array([0, 1, 1_000, -1, 10**15 + 7, 2**62 + 1], kind) for name, kind in kinds.items()}
+    columns["clock"] = pa.array([0, 1_001, 2_000, 86_399_999_999_999, 10**10 + 7, 10**12], pa.time64("ns"))
     columns["nested"] = pa.StructArray.from_arrays(list(columns.values()), list(columns))
     pq.write_table(pa.table(columns), tmp_path / "rows.parquet")
     options = {"key": key, "features": {"nested": "Text"}}
