@@ -27,6 +27,7 @@ from registry.intake.media_bytes import (
     files_of,
     is_file_feature,
     other_files,
+    widen_picture,
     without_decoding,
 )
 from registry.intake.schema import AS_BEFORE, Schema, describe_type, keep_types
@@ -138,6 +139,10 @@ class Inference:
             column.classes.update(array, place_of)
         elif name in self._hints:
             column.update_files(self._hints[name], array, place_of)
+            before = self._before[name].feature if name in self._before else None
+            if isinstance(before, Image) and self._hints[name] == Image(shape=(None, None, None), dtype=before.dtype):
+                for _, _, files, _ in files_of(before, array, np.arange(len(array))):
+                    column.picture = widen_picture(column.picture or before, files)
             return
         try:
             column.types.update(array, place_of)
@@ -177,7 +182,7 @@ class Inference:
             feature, reason = column.classes.decide(name, column.types, is_text=self._is_text, before=wish.classes)
             return _decide(plain, feature, reason, arrow_type_of(feature), wish.optional)
         if hint is not None:
-            defined, reason = hint, _describe_hint(hint)
+            defined, reason = column.picture or hint, _describe_hint(hint)
             if column.other_files:
                 defined = without_decoding(hint, column.other_files)
                 place, told = min(column.other_files.values())
@@ -571,6 +576,8 @@ class _Column:
         classes: the distinct values of a column that becomes a ClassLabel.
         other_files: for the path of images or sounds that the source defines, the place of the first file that cannot
             be decoded as one, and why.
+        picture: the Image of the previous version, without sizes that some pictures do not have, if the source defines
+            no sizes.
     """
 
     order: tuple[Place, int]
@@ -583,6 +590,7 @@ class _Column:
     texts: TextTypes = field(default_factory=TextTypes)
     classes: ClassValues = field(default_factory=ClassValues)
     other_files: dict[str, tuple[Place, str]] = field(default_factory=dict)
+    picture: Image | None = None
 
     def update(self, array: Any, place_of: Callable[[int], Place]) -> None:
         """Count the values, and keep the first."""

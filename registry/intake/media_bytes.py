@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from registry.errors import MissingExtraError, RegistryError
+from registry.errors import FeatureError, MissingExtraError, RegistryError
 from registry.features import Audio, Feature, FeaturesDict, Image, Tensor
 from registry.features import Sequence as SequenceFeature
 from registry.features.audio import SoundError, read_sample_rate
@@ -206,6 +206,20 @@ def common_picture(first: Image, second: Image) -> Image:
     """Return the Image for both, which have the same dtype. A size is None if they differ."""
     pairs = zip(first.shape, second.shape, strict=True)
     return replace(first, shape=tuple(size if size == other else None for size, other in pairs))
+
+
+def widen_picture(feature: Image, files: Any) -> Image:
+    """Return ``feature`` without the sizes that some pictures of an Arrow array of files do not have."""
+    for file in files:
+        if not any(feature.shape):
+            break
+        try:
+            measured = measure_picture(import_pyarrow().BufferReader(file.as_buffer())) if file.is_valid else None
+            if measured is not None:
+                feature = common_picture(feature, replace(feature, shape=measured[1]))
+        except (MissingExtraError, FeatureError, *IMAGE_FAULTS):  # a later check names the file
+            continue
+    return feature
 
 
 def picture_fault(feature: Image, picture: Picture) -> str | None:

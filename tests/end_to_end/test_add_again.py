@@ -19,6 +19,7 @@ from PIL import Image
 from registry.api import Catalog
 from registry.errors import SourceError, UnusableRowsError, UsageError
 from registry.features import ClassLabel
+from registry.images.png import encode_png
 from registry.intake.schema import describe_type
 
 REQUESTS = {
@@ -295,6 +296,28 @@ def test_pictures_keep_their_type(tmp_path: Path, catalog: Catalog) -> None:
         catalog.add(tmp_path / "pictures", "pictures")
     assert types_of(catalog.add(tmp_path / "pictures", "pictures", skip_bad=1)) == before
     assert types_of(catalog.add(tmp_path / "pictures", "pictures", retype=True)) != before
+
+
+@pytest.mark.parametrize("height", [6, 7])
+def test_pictures_that_were_exported_keep_their_size_unless_they_have_others(
+    catalog: Catalog, tmp_path: Path, height: int
+) -> None:
+    """Only Parquet's bytes say how large its pictures are, so the sizes of the previous version were dropped."""
+    for name in ("cat", "dog"):
+        (tmp_path / "pictures" / name).mkdir(parents=True)
+        (tmp_path / "pictures" / name / "1.png").write_bytes(encode_png(np.zeros((6, 8, 3), np.uint8)))
+    catalog.add(tmp_path / "pictures", "pictures")
+    catalog.dataset("pictures").export("parquet", tmp_path / "exported")
+    table = pq.read_table(tmp_path / "exported/train.parquet")
+    other = encode_png(np.zeros((height, 8, 3), np.uint8))
+    column = pa.array([{"bytes": other}, *table["image"].to_pylist()[1:]], table.schema.field("image").type)
+    pq.write_table(table.set_column(0, table.schema.field("image"), column), tmp_path / "exported/train.parquet")
+
+    report = catalog.add(tmp_path / "exported", "pictures", replace=True)
+
+    assert catalog.dataset("pictures").info.features["image"].shape == (6 if height == 6 else None, 8, 3)
+    assert report.changes is not None
+    assert any(change.kind == "features" for change in report.changes.changes) == (height != 6)
 
 
 def test_a_number_of_a_class_is_that_of_the_version_before(catalog: Catalog) -> None:
