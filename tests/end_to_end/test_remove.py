@@ -471,7 +471,7 @@ def test_a_removal_that_another_process_ended_meanwhile_is_no_error(
 def test_a_copy_brings_no_file_back_into_a_version_whose_removal_has_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    going_on = getattr(copying, step)
+    going_on = getattr(copying._Copy, step)
     with (
         registry.connect(tmp_path / "source.db", data_dir=tmp_path / "source") as source,
         registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog,
@@ -482,12 +482,12 @@ def test_a_copy_brings_no_file_back_into_a_version_whose_removal_has_begun(
         shard.unlink()
 
         def come_late(*arguments: Any, **options: Any) -> Any:
-            monkeypatch.setattr(copying, step, going_on)
+            monkeypatch.setattr(copying._Copy, step, going_on)
             catalog.lifecycle.drop("cats:1.0.0", reason="a person asked")
             catalog.remove("cats:1.0.0", now=True).require_all()
             return going_on(*arguments, **options)
 
-        monkeypatch.setattr(copying, step, come_late)
+        monkeypatch.setattr(copying._Copy, step, come_late)
         [copied] = source.copy("cats", catalog)
         assert "removed its files at" in (str(copied.error) if copied.error else " ".join(copied.notes))
         assert [path for path in (tmp_path / "data").rglob("*") if path.is_file()] == []
