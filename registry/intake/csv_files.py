@@ -343,14 +343,16 @@ class _CsvParser:
         data, places = block.data, None
         faults: dict[int, str] = {}  # by row, without blank lines
         has_quotes = self._layout.quotes and b'"' in data
-        is_regular = not has_quotes or _find_quotes(data, self._layout.delimiter) is not None
+        delimiter = self._layout.delimiter
+        is_regular = not has_quotes or _find_quotes(data, delimiter) is not None
+        is_regular = is_regular or not _opening_quotes(data, delimiter).size
         if not is_regular or (has_quotes and block.is_last):
-            places = find_rows(data, self._layout.delimiter)
+            places = find_rows(data, delimiter)
             data = data if places.open_start is None else data[: places.open_start]
         if not is_regular and places is not None:
-            faults |= dict.fromkeys(_rows_after_quotes(data, places, self._layout.delimiter), TEXT_AFTER_QUOTE)
+            faults |= dict.fromkeys(_rows_after_quotes(data, places, delimiter), TEXT_AFTER_QUOTE)
         if b"\0" in data:
-            places = places or find_rows(data, self._layout.delimiter, quotes=self._layout.quotes)
+            places = places or find_rows(data, delimiter, quotes=self._layout.quotes)
             nuls = np.flatnonzero(np.frombuffer(data, np.uint8) == 0)
             faults |= dict.fromkeys((np.searchsorted(places.starts, nuls, side="right") - 1).tolist(), _NUL_BYTE)
         if faults and places is not None:
@@ -406,12 +408,22 @@ class _CsvParser:
         )
 
 
+def _opening_quotes(data: bytes, delimiter: str) -> Places:
+    """Return the places of the quotes that follow a delimiter or a line end. Only these may open a field."""
+    array = np.frombuffer(data, np.uint8)
+    quotes = np.flatnonzero(array == _QUOTE)
+    is_opening = np.isin(array[quotes - 1], [ord(delimiter), ord("\n"), ord("\r")])
+    result: Places = quotes[is_opening | (quotes == 0)]
+    return result
+
+
 def _rows_after_quotes(data: bytes, places: RowPlaces, delimiter: str) -> Iterator[int]:
     """Yield the rows that have text after the closing quote of a field."""
     match = _row_pattern(delimiter, is_strict=True).match
-    for row, (start, stop) in enumerate(zip(places.starts.tolist(), places.stops.tolist(), strict=True)):
-        found = match(data, start)
-        if found is None or found.end() < stop:
+    opening = _opening_quotes(data, delimiter)
+    for row in np.unique(np.searchsorted(places.starts, opening, side="right") - 1).tolist():
+        found = match(data, int(places.starts[row]))
+        if found is None or found.end() < places.stops[row]:
             yield row
 
 
