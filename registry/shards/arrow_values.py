@@ -275,8 +275,9 @@ def as_mask(mask: Any) -> npt.NDArray[np.bool_]:
     """
     if mask.null_count:
         mask = import_pyarrow().compute.and_kleene(mask, mask.is_valid())
-    bits = np.frombuffer(mask.buffers()[1] or b"", np.uint8)
-    return np.unpackbits(bits, count=mask.offset + len(mask), bitorder="little")[mask.offset :].view(np.bool_)
+    first, start = divmod(mask.offset, 8)
+    bits = np.frombuffer(mask.buffers()[1] or b"", np.uint8)[first:]
+    return np.unpackbits(bits, count=start + len(mask), bitorder="little")[start:].view(np.bool_)
 
 
 def as_numbers(array: Any) -> npt.NDArray[Any]:
