@@ -225,6 +225,9 @@ def _csv_blocks(source: Source) -> Iterator[_CsvBlock]:
             cells = arrow.concat_arrays([chunk for column in rows.table.columns for chunk in column.chunks])
             cells = arrow.compute.if_else(arrow.compute.equal(cells, ""), None, cells)
             numbers, faults = parse_texts(cells, arrow.float64(), is_requested=True)
+            is_spaced = arrow.compute.not_equal(arrow.compute.utf8_trim_whitespace(cells), cells)
+            spaced = np.flatnonzero(is_spaced.fill_null(fill_value=False)).tolist()
+            faults = {**faults, **dict.fromkeys(spaced, "it has spaces around it")}
             yield _CsvBlock(rows.table.column_names, rows.table.num_rows, cells, numbers, faults)
 
 

@@ -270,6 +270,11 @@ def test_a_csv_file_of_semicolons_and_another_encoding_is_read(tmp_path: Path) -
     assert list(read_rows(tmp_path / "in.csv")) == [{"a": 1.0, "b": "x"}]
 
 
+def test_a_column_with_spaces_around_its_numbers_is_text(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("code,x\n 007,1\n 012,2\n")
+    assert list(read_rows(tmp_path / "in.csv")) == [{"code": " 007", "x": 1.0}, {"code": " 012", "x": 2.0}]
+
+
 def test_features_have_geometry_and_id(tmp_path: Path) -> None:
     feature = {"type": "Feature", "id": 3, "geometry": POINT, "properties": {"x": 1}}
     bare = {"type": "Feature", "geometry": None, "properties": None}
