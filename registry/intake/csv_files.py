@@ -160,14 +160,14 @@ def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
             data += piece
             found = detect_delimiter(data, is_whole=is_whole, likely=likely, delimiter=options.delimiter, quotes=quotes)
             wanted = len(data)
-        _refuse_others(name, data)
+        _refuse_others(name, data, options)
         line = 1 + _count_blank_lines(data)
         delimiter, rows = found
+        if_text = f" If quotes are text: {spell('quotes', False)}" if options.has_csv_options else ""
         if not rows and data.strip():
             raise SourceError(
                 f"{name}:{line}: {OPEN_QUOTE}",
-                hint="Add the missing quote."
-                + (f" If quotes are text: {spell('quotes', False)}" if options.has_csv_options else ""),
+                hint=f"Add the missing quote.{if_text}",
                 details={"file": name, "line": line},
             )
         if not rows:
@@ -177,6 +177,13 @@ def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
         number = find_number(rows, delimiter, options.nulls) if options.header is None else None
         has_header = number is None if options.header is None else options.header
         if has_header:
+            start = len(data) - len(data.lstrip(b"\r\n"))
+            if quotes and _row_pattern(delimiter, is_strict=True).match(data, start) is None:
+                raise SourceError(
+                    f"{name}:{line}: {TEXT_AFTER_QUOTE}",
+                    hint=f"Write two quotes for each quote in a name.{if_text}",
+                    details={"file": name, "line": line},
+                )
             names = tuple(cell.text for cell in rows[0])
             _check_names(name, names, options, line=line)
         else:
@@ -192,9 +199,13 @@ def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
         )
 
 
-def _refuse_others(name: str, data: bytes) -> None:
+def _refuse_others(name: str, data: bytes, options: AddOptions) -> None:
     """Refuse a file that starts with ``data`` if it is not a CSV file. Raises SourceError."""
     other, hint = _OTHERS.get(format_of(data.lstrip()) or "", ("", ""))
+    if other == _WEB_PAGE and options.has_csv_options:
+        if options.header is not None:  # it starts with a column of HTML
+            return
+        hint += f" If its first line is data: {spell('header', False)}"
     problem = f"{name} is not a CSV file, but {other}" if other else ""
     if re.match(rb'"?sep=.?"?\r?\n', data):
         problem, hint = (
@@ -205,12 +216,13 @@ def _refuse_others(name: str, data: bytes) -> None:
         raise SourceError(problem, hint=hint.format(name, shlex.quote(name)), details={"file": name})
 
 
+_WEB_PAGE: Final = "a web page"
 _OTHERS: Final = {
     "zip": (
         "a ZIP archive or an Excel file",
         "Rename it to .zip or .xlsx. To read Excel: registry.add(pandas.read_excel({0!r}), 'NAME')",
     ),
-    "HTML": ("a web page", "Check the URL, and whether it requires a login."),
+    "HTML": (_WEB_PAGE, "Check the URL, and whether it requires a login."),
 }
 """Formats of files that are sometimes called .csv, and what to do."""
 

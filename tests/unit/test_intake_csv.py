@@ -222,6 +222,12 @@ def test_text_after_a_closing_quote_is_a_bad_row(tmp_path: Path, size: str, bloc
     ]
 
 
+@pytest.mark.parametrize("content", [b'"a" x,b\n1,2\n', b'\na,"b"x'])
+def test_text_after_a_closing_quote_in_the_header_is_refused(tmp_path: Path, content: bytes) -> None:
+    line = 1 + content.startswith(b"\n")
+    assert refuse(tmp_path, content)[0] == f"data.csv:{line}: text follows the closing quote of a field"
+
+
 def test_a_quote_that_is_never_closed_is_a_bad_row(tmp_path: Path) -> None:
     assert bad_rows(tmp_path, b'a,b\n1,2\n3,"x\n4,5\n6,7\n', block_bytes=4) == (
         [2],

@@ -248,11 +248,14 @@ def test_a_text_about_git_lfs_is_data(tmp_path: Path) -> None:
     assert open_source(write(tmp_path, {"a.txt": POINTER[:100], "b.txt": POINTER + b"and so on" * 20})).kind == "text"
 
 
+WEB_PAGE = "Check the URL, and whether it requires a login. If its first line is data: header=False"
+
+
 @pytest.mark.parametrize(
     ("content", "message", "hint"),
     [
-        (b"\n<!DOCTYPE html>\n<p>404</p>\n", "a web page", "Check the URL, and whether it requires a login."),
-        (b"<html lang='en'>\n", "a web page", "Check the URL, and whether it requires a login."),
+        (b"\n<!DOCTYPE html>\n<p>404</p>\n", "a web page", WEB_PAGE),
+        (b"<html lang='en'>\n", "a web page", WEB_PAGE),
         (
             b"PK\3\4\n,\n",
             "a ZIP archive or an Excel file",
@@ -265,6 +268,11 @@ def test_a_file_with_the_extension_of_a_csv_may_be_another(
 ) -> None:
     error = error_of(write(tmp_path, {"a.csv": content}))
     assert (error.message, error.hint) == (f"a.csv is not a CSV file, but {message}", hint)
+
+
+def test_a_csv_without_a_header_may_start_with_html(tmp_path: Path) -> None:
+    write(tmp_path, {"a.csv": b"<html>a</html>,1\n<html>b</html>,2\n"})
+    assert open_source(tmp_path, AddOptions(header=False)).kind == "csv"
 
 
 def test_requested_classes_are_not_taken_for_masks(tmp_path: Path) -> None:
