@@ -191,6 +191,7 @@ def _refuse_table(where: str, name: str, data: bytes, left: TextStream | None) -
         return
     if left is not None and b"\n" not in data.rstrip() and _has_more_lines(data, left):
         return  # the first of the objects is longer than ``data``
+    is_wide, shared = len(values) < 2, "the same keys"
     if left is None and not is_split:
         try:
             inner = list(json.loads(data).values())
@@ -201,17 +202,14 @@ def _refuse_table(where: str, name: str, data: bytes, left: TextStream | None) -
         are_named = len(inner) > 2 and isinstance(inner[0], dict) and bool(set.intersection(*map(set, inner)))
         if not are_named and (len(names) > 1 or (len(inner[0]) < 2 and not is_numbered)):
             return
+        is_wide, shared = len(inner) < len(inner[0]), "the same keys" if len(names) == 1 else "a common key"
     inner_key = _FIRST_INNER_KEY.match(data)
     orient = ", orient='split'" if is_split else ", orient='index'" if is_numbered else ""
     rename = ""
-    if not orient and inner_key is not None and not inner_key[1].isdigit():
+    if not orient and not is_wide and inner_key is not None and not inner_key[1].isdigit():
         orient, rename = ", orient='index'", ".rename_axis('id')"
     parts = (
-        "columns, index and data"
-        if is_split
-        else "lists of one length"
-        if b"[" in firsts
-        else "objects with the same keys"
+        "columns, index and data" if is_split else "lists of one length" if b"[" in firsts else f"objects with {shared}"
     )
     raise SourceError(
         f"{where}: the file is one object that looks like a table: its values are {parts}",

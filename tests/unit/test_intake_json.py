@@ -469,6 +469,15 @@ def test_a_table_in_one_object_is_never_one_row_in_silence(tmp_path: Path, orien
         assert len(rows_in(open_text_file(tmp_path, "t.jsonl", text))) == 1
 
 
+@pytest.mark.parametrize("num_rows", [3, 50_000])
+def test_a_frame_with_names_of_rows_is_not_transposed(tmp_path: Path, num_rows: int) -> None:
+    names = [f"{number}.jpg" for number in range(num_rows)]
+    with pytest.raises(SourceError) as caught:
+        open_text_file(tmp_path, "t.json", pd.DataFrame({"x": range(num_rows), "y": 1}, names).to_json())
+    assert caught.value.message.endswith("its values are objects with the same keys")
+    assert "pandas.read_json('t.json'), 'NAME')" in str(caught.value.hint)
+
+
 @pytest.mark.parametrize("num_rows", [3, 5_000])
 @pytest.mark.parametrize("columns", [["label"], ["label", "box"]])
 def test_objects_by_name_are_never_one_row_in_silence(tmp_path: Path, columns: list[str], num_rows: int) -> None:
@@ -476,6 +485,8 @@ def test_objects_by_name_are_never_one_row_in_silence(tmp_path: Path, columns: l
     rows["1.jpg"] = {"label": "y"}
     with pytest.raises(SourceError) as caught:
         open_text_file(tmp_path, "t.json", json.dumps(rows))
+    is_known = num_rows == 3 and len(columns) > 1  # all rows were read, and the others have more columns
+    assert caught.value.message.endswith("a common key" if is_known else "the same keys")
     assert caught.value.hint == (
         "To read the table: registry.add(pandas.read_json('t.json', orient='index').rename_axis('id'), 'NAME'). "
         "If this object is the record: records='.'"
