@@ -85,10 +85,11 @@ class RunFolder:
 
     def take_over(self) -> bool:
         """Continue from the runs that ``find_left`` finds. False if there are none."""
-        name = self.find_left()
-        if name is not None:
-            self._name = name
-            self.open()
+        with self._parent.exclusive(self._name):  # otherwise the build that ends first removes the runs of the other
+            name = self.find_left()
+            if name is not None:
+                self._name = name
+                self.open()
         return name is not None
 
     def of_split(self, split: str, generate: Callable[[Any], Any]) -> SplitRuns:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -103,6 +105,23 @@ def test_a_folder_that_a_process_uses_is_not_taken_over_or_removed(tmp_path: Pat
     third.open()
     third.remove(with_left=True)
     assert list(first.store.list())
+
+
+def test_of_builds_that_continue_at_once_only_one_takes_a_folder_over(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    for _ in range(10):
+        left(store)
+        folders = [RunFolder(store, "builder/1.0.0", KEY) for _ in range(4)]
+        barrier = Barrier(4)
+
+        def take_over(folder: RunFolder, barrier: Barrier = barrier) -> bool:
+            barrier.wait(30)
+            return folder.take_over()
+
+        with ThreadPoolExecutor(4) as threads:
+            assert sum(threads.map(take_over, folders)) == 1
+        for folder in folders:
+            folder.remove(with_left=False)
 
 
 def test_a_folder_of_another_machine_is_taken_over_and_not_removed(
