@@ -108,9 +108,11 @@ def open_source(
 def _open(files: Files, options: AddOptions, *, is_extracted: bool) -> Source:
     if not files.names:
         raise _empty(files)
-    _refuse_pointers(files)
     if options.kind is not None:
-        return _open_kind(options.kind, files, _names_of_kind(options.kind, files), options)
+        names = _names_of_kind(options.kind, files)
+        _refuse_pointers(files, names)
+        return _open_kind(options.kind, files, names, options)
+    _refuse_pointers(files, [name for name in files.names if kind_of(name) is not None] or files.names)
     if is_hugging_face(files):
         return _open_kind("hugging_face", files, files.names, options)
     if find_document(files) is not None:
@@ -132,10 +134,10 @@ def _open(files: Files, options: AddOptions, *, is_extracted: bool) -> Source:
     raise _ambiguous(files, found, archives) if found else _unknown(files)
 
 
-def _refuse_pointers(files: Files) -> None:
-    """Refuse files that only say where Git LFS has the data, as in a clone without it. Raises SourceError."""
-    small = (name for name, size in zip(files.names, files.sizes, strict=True) if size in _POINTER_SIZES)
-    for name in islice(small, _MOST_SNIFFED):
+def _refuse_pointers(files: Files, names: Iterable[str]) -> None:
+    """Refuse ``names`` if they only say where Git LFS has the data, as in a clone without it. Raises SourceError."""
+    small = {name for name, size in zip(files.names, files.sizes, strict=True) if size in _POINTER_SIZES}
+    for name in islice(filter(small.__contains__, names), _MOST_SNIFFED):
         if format_of(_head_of(files, name)) == "Git LFS pointer":
             raise SourceError(
                 f"{name} is a pointer of Git LFS, not the file itself",

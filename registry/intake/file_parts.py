@@ -431,7 +431,7 @@ def combine_splits(sources: Mapping[str, Source], *, split_reason: str) -> Sourc
                 continue
             if not _are_files(other, feature):
                 raise SourceError(
-                    f"column {column!r} is {other} in the split {first_name!r}, but {feature} in {name!r}",
+                    f"column {column!r} is {other!r} in the split {first_name!r}, but {feature!r} in {name!r}",
                     hint="Give all splits the same features.",
                 )
             hints[column] = bytes_of("an image" if Image in (type(other), type(feature)) else "a media")

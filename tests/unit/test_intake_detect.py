@@ -244,6 +244,13 @@ def test_a_pointer_of_git_lfs_is_no_data(tmp_path: Path, name: str) -> None:
     )
 
 
+def test_a_pointer_of_git_lfs_that_is_no_record_does_not_matter(tmp_path: Path) -> None:
+    write(tmp_path, {"data.csv": CSV, "model.bin": POINTER})
+    assert open_source(tmp_path).kind == "csv"
+    write(tmp_path, {"logo.png": POINTER})
+    assert open_source(tmp_path, AddOptions(kind="csv")).kind == "csv"
+
+
 def test_a_text_about_git_lfs_is_data(tmp_path: Path) -> None:
     assert open_source(write(tmp_path, {"a.txt": POINTER[:100], "b.txt": POINTER + b"and so on" * 20})).kind == "text"
 
