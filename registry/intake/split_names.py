@@ -41,7 +41,7 @@ _SEPARATOR: Final = re.compile(r"[._-]")
 _SENTENCE_SEPARATOR: Final = re.compile(r"[._]")  # in "a bullet-train.csv" the hyphen is part of a word
 _COUNT: Final = re.compile(r"[0-9]*|of|[0-9a-f]{8,}", re.IGNORECASE)  # The end of "train-00000-of-00002-5f0a9c31".
 _NAMED_SHARD: Final = re.compile(r"(?:.*/)?([A-Za-z][A-Za-z0-9_]*)-[0-9]{5,}-of-[0-9]{5,}[-.][^/]*")
-_SHARD: Final = re.compile(r"(.*)-[0-9]{5,}-of-([0-9]{5,})([^/]*)")
+_SHARD: Final = re.compile(r"(.*)-[0-9]{5,}-of-([0-9]{5,})(?:-[0-9a-f]{8,})?([^/]*)")  # each may have another hash
 _COMPRESSED: Final = frozenset({"bz2", "gz", "xz", "zip", "zst"})
 
 

@@ -87,6 +87,8 @@ def test_folders_that_differ_only_in_the_word_are_splits() -> None:
 def test_missing_shards_are_stated() -> None:
     names = [f"a/train-{shard:05}-of-00003.csv" for shard in range(3)]
     assert find_splits(names, {}).reason == "from the names of files"
+    hashed = ["train-00000-of-00002-5f0a9c31.csv", "train-00001-of-00002-a1b2c3d4.csv"]  # as Hugging Face named them
+    assert find_splits(hashed, {}).reason == "from the names of files"
     names.append("a/test-00001-of-00002.csv")
     told = "; of a/test-*-of-00002.csv, 1 of 2 shards exist"
     assert find_splits(names, {}).reason == f"from the names of files{told}"
