@@ -297,7 +297,8 @@ def main(descriptor: str) -> None:
     from importlib import import_module
 
     for name in MODULES:
-        import_module(name)
+        with contextlib.suppress(ModuleNotFoundError):  # the environment beside TensorFlow has no drivers of databases
+            import_module(name)
     skip_syncs()
     if threading.active_count() > 1:
         raise RuntimeError(f"a fork would lack these threads: {threading.enumerate()}")
