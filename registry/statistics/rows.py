@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, Literal, TypeAlias
 
-from registry.escaping import size
+from registry.escaping import cut_text, size
 from registry.statistics.differences import find_differences, measured
 from registry.statistics.values import (
     FeatureStatistics,
@@ -22,6 +22,7 @@ Unit: TypeAlias = Moment | Literal["bool", ""]
 """The meaning of the numbers of a feature: moments, ``bool``, or ""."""
 
 _NAMED: Final = 5
+_CATEGORIES: Final = 3
 
 
 def feature_rows(
@@ -74,13 +75,23 @@ def _row(
         "MAX": most,
         "DISTINCT": distinct_text(feature),
         "DISTRIBUTION": draw(distribution(feature)) if formats is None else formats,
-        "REMARKS": remarks_text(feature, marks),
+        "REMARKS": remarks_text(feature, [*marks, *_shares(feature)]),
     }
 
 
 def remarks_text(feature: FeatureStatistics, marks: Sequence[str]) -> str:
     """Summarize remarkable facts about the values, after ``marks``, which may name missing classes."""
     return "; ".join((*marks, *_faults(feature, is_named=any(mark.startswith("lacks ") for mark in marks))))
+
+
+def _shares(feature: FeatureStatistics) -> Iterator[str]:
+    """Name the most frequent categories, with their share of the values."""
+    if feature.categories is not None:
+        shares = [
+            f"{cut_text(frequent_text(entry, ''), 20) or repr('')} {entry.count / feature.count:.0%}"
+            for entry in feature.frequent[:_CATEGORIES]
+        ]
+        yield ", ".join((*shares, "...") if len(feature.categories) > len(shares) else shares)
 
 
 def _faults(feature: FeatureStatistics, *, is_named: bool) -> Iterator[str]:

@@ -145,6 +145,14 @@ class FeatureStatistics(NumberStatistics):
     sample_rates: NumberStatistics | None = None
     channels: NumberStatistics | None = None
 
+    @property
+    def categories(self) -> tuple[int, ...] | None:
+        """The number of occurrences of each value, most frequent first, of texts with at most 16 values that recur."""
+        if self.kind != "text" or self.distinct is None or self.distinct.count > 16 or not self.frequent:
+            return None
+        counts = tuple(entry.count for entry in self.frequent)
+        return counts + (1,) * (self.distinct.count - len(counts))
+
     def __repr__(self) -> str:
         facts = {name: getattr(self, name) for name in ("nulls", "min", "mean", "max")}
         listing = "".join(f", {name} {fact}" for name, fact in facts.items() if fact is not None)
@@ -198,8 +206,10 @@ class SplitStatistics(Mapping[str, FeatureStatistics]):
 
 
 def distribution(feature: FeatureStatistics) -> tuple[int, ...]:
-    """Return the number of occurrences of each class, or of values in each bin; for texts, of their lengths."""
+    """Return the number of occurrences of each class or category, or of values in each bin; or of lengths of texts."""
     if feature.classes is not None:
         return feature.classes.counts or ()
+    if feature.categories is not None:
+        return feature.categories
     numbers = feature.text_lengths or feature.seconds or feature
     return () if numbers.histogram is None else numbers.histogram.counts

@@ -1,0 +1,31 @@
+"""Rows of statistics: texts with few values are drawn and named as categories."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import registry
+from registry.statistics.rows import feature_rows
+
+
+@pytest.mark.parametrize(
+    ("texts", "counts", "remarks"),
+    [
+        (["S"] * 7 + ["C"] * 2 + ["Q"], (7, 2, 1), "S 70%, C 20%, ..."),
+        (["", "", "a text that is longer than twenty columns"] * 2, (4, 2), "'' 67%, a text that is long… 33%"),
+        ([f"text {place % 16:02}" for place in range(32)], (2,) * 16, "text 00 6%, text 01 6%, text 02 6%, ..."),
+        ([f"text {place % 17}" for place in range(34)], (20, 14), ""),
+        (["a", "bc"], (1, 1), ""),
+    ],
+)
+def test_texts_with_few_values_are_categories(
+    tmp_path: Path, texts: list[str], counts: tuple[int, ...], remarks: str
+) -> None:
+    with registry.connect(tmp_path / "catalog.db", create=True) as catalog:
+        catalog.add([{"text": text, "id": place} for place, text in enumerate(texts)], "texts", key="id")
+        statistics = catalog.dataset("texts").statistics
+    (row,) = feature_rows(statistics, ["train"], ["text"], moments=None, draw=tuple)
+    assert row["DISTRIBUTION"] == counts
+    assert row["REMARKS"] == remarks
