@@ -182,7 +182,6 @@ class Addition:
             diff=preview.diff,
             publication=publication,
             overlap=None if result.overlap is None or result.overlap.is_disjoint else result.overlap,
-            suggested_key=self._suggested_key(result),
             notes=note_metadata(found.latest, metadata) if found.latest and outcome == "unchanged" else (),
         )
 
@@ -194,12 +193,6 @@ class Addition:
         if not set(metadata.supervised_keys or ()) <= set(prepared.features):  # inherited from the previous version
             metadata = dataclasses.replace(metadata, supervised_keys=None)
         return dataclasses.replace(prepared, metadata=metadata)
-
-    def _suggested_key(self, source: StagedSource) -> str | None:
-        plan = self.plan
-        if plan.suggested_key is not None or not plan.may_suggest_key:
-            return plan.suggested_key
-        return source.candidates.find(list(plan.stored()))
 
     @contextmanager
     def _staged(

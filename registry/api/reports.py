@@ -54,7 +54,6 @@ class AddReport:
         diff: the same changes, down to records. When a version is published, a large number of records is not compared:
             ``diff.unread`` says how to compare them.
         publication: what was published; None for a dry run, or if nothing was published.
-        suggested_key: see ``Plan``; also set for sources whose rows are read only while they are written.
         notes: what to do if the same content comes with other metadata.
         overlap: the equal records of different splits; its slices are ``splits``. None if the splits have no records in
             common, or if the files stay in place.
@@ -71,7 +70,6 @@ class AddReport:
     diff: VersionDiff | None = None
     publication: Publication | None = None
     overlap: RecordOverlap | None = None
-    suggested_key: str | None = None
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:  # the repr of the dataclass would fill a screen of a notebook
@@ -90,6 +88,11 @@ class AddReport:
     def num_examples(self) -> int:
         """The number of records."""
         return sum(self.splits.values())
+
+    @property
+    def suggested_key(self) -> str | None:
+        """A unique column that could be the key; see ``Plan``."""
+        return self.plan.suggested_key
 
     @property
     def has_grown(self) -> bool:

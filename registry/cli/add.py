@@ -366,10 +366,6 @@ def _describe_report(session: Session, report: AddReport) -> Iterator[Block]:
             yield Note(f"  {row}")
         if report.num_bad > 20:
             yield Note(f"  and {report.num_bad - 20:,} more; --format json lists them")
-    if report.suggested_key != report.plan.suggested_key and report.suggested_key is not None:
-        from registry.intake.records import describe_candidate
-
-        yield describe_candidate(report.suggested_key, is_first=report.plan.is_first)
     if len(report.splits) > 1 and report.outcome != "unchanged":
         yield f"examples: {', '.join(f'{name} {num:,}' for name, num in report.splits.items())}"
     if report.diff is not None and report.outcome != "unchanged":

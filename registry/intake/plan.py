@@ -223,11 +223,6 @@ class Plan:
     is_first: bool = True
     bad: BadRows
 
-    @property
-    def may_suggest_key(self) -> bool:
-        """Whether the keys are the content by default, and not by request."""
-        return self.rule.kind == "content" and self.rule_reason != REQUESTED
-
     def stored(self) -> FeaturesDict:
         """The features of a record."""
         return stored_features(self.schema, self.split_by)
@@ -359,7 +354,8 @@ def plan_source(
         | ({"options": given} if (given := options.describe()) else {}),
         remembered={name: value for name, value in options.describe().items() if name in options.remembered},
     )
-    return replace(plan, suggested_key=candidates.find(stored)) if plan.may_suggest_key else plan
+    is_default = rule.kind == "content" and reason != REQUESTED
+    return replace(plan, suggested_key=candidates.find(stored)) if is_default else plan
 
 
 def _read_all(

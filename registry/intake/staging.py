@@ -33,7 +33,6 @@ from registry.intake.records import (
     Encoded,
     Hashes,
     Holdout,
-    KeyCandidates,
     Keyed,
     Occurrences,
     first_words,
@@ -78,7 +77,6 @@ class StagedSource:
         shards: the written shards of each split, or None.
         bad: the rows that were left out.
         folded: the results of the folds of a publication, if they ran while all splits were written.
-        candidates: the columns that could be the key, if the rows were not read before.
         overlap: equal records of different splits, if any; the slices are the splits.
         data: the data directory, if shards of an addition that fails are kept for the next run.
     """
@@ -90,7 +88,6 @@ class StagedSource:
     bad: BadRows
     folded: Folded = field(default_factory=Folded)
     overlap: RecordOverlap | None = None
-    candidates: KeyCandidates = field(default_factory=KeyCandidates)
     data: Store | None = None
 
     def __enter__(self) -> Self:
@@ -161,7 +158,6 @@ def stage_source(
     key = None if inputs is None else key_of_values(values)
     finished = None if key is None else find_finished(store, final, key=key, is_numbered=False)
     results: dict[str, list[Any] | None] = {}
-    candidates = KeyCandidates()
     staged = store.stage(final) if finished is None else finished.staged
     try:
         if finished is not None:
@@ -183,8 +179,6 @@ def stage_source(
                     bad.add(encoded.bad)
                     num_read += chunk.rows.table.num_rows
                     num_usable += sum(len(keyed.lines) for keyed in encoded.by_split.values())
-                    if num_rows is None and rule.kind == "content":
-                        candidates.update(chunk.rows.table)
                     if bad.count <= bad.allowed:  # otherwise continue only to count the bad rows
                         sorters.add(encoded, chunk, offsets)
                 bad.require_few(num_usable, plan.schema.columns)
@@ -219,7 +213,6 @@ def stage_source(
         bad=bad,
         folded=Folded.of(results),
         overlap=overlap,
-        candidates=candidates,
         data=None if key is None else store,
     )
 

@@ -106,3 +106,12 @@ def test_every_kind_of_source_suggests_it_once(tmp_path: Path, form: str) -> Non
         )
         catalog.add(source, "sales", key="sale_id")
         assert catalog.add(source, "sales").suggested_key is None
+
+
+def test_texts_that_a_schema_file_makes_equal_are_no_keys(tmp_path: Path) -> None:
+    (tmp_path / "sales.csv").write_text("id,price\n7,1.5\n07,2.5\n")
+    (tmp_path / "schema.yaml").write_text("columns:\n  id: int64\n  price: float64\n")
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "files") as catalog:
+        report = catalog.add(tmp_path / "sales.csv", "sales", schema=tmp_path / "schema.yaml")
+        assert [int(row["id"]) for row in catalog.dataset("sales").read("train")] == [7, 7]
+    assert report.suggested_key is None
