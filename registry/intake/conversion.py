@@ -35,6 +35,7 @@ from registry.intake.value_types import (
     inexact_integers,
     is_list,
     is_nullable,
+    make_lists,
     python_value,
     python_values,
     show_type,
@@ -240,7 +241,6 @@ def _convert_lists(array: Any, target: _Target) -> Converted:
     if not is_list(array.type):
         return _refuse_type(array, target)
     size = target.kind.list_size if types.is_fixed_size_list(target.kind) else None
-    num_values = len(array)
     lengths = compute.list_value_length(array)
     if is_empty:
         lengths = lengths.fill_null(0)
@@ -248,25 +248,18 @@ def _convert_lists(array: Any, target: _Target) -> Converted:
     if size is not None:
         for index in places_of(compute.not_equal(lengths, size)):
             faults[index] = f"expected {size} values, found {lengths[index].as_py()}"
-    rows = np.setdiff1d(np.arange(num_values), list(faults), assume_unique=True)
+    is_fault = np.isin(np.arange(len(array)), list(faults))
     if faults:
-        array, lengths = array.take(from_numbers(rows)), lengths.take(from_numbers(rows))
+        array = array.take(from_numbers(np.arange(len(array)), is_fault))
     feature = target.feature.feature if isinstance(target.feature, SequenceFeature) else target.feature
     inner = target.inside(feature, target.kind.value_type, is_element=True)
     child, problems = _convert(array.flatten(), inner)
-    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(as_numbers(lengths), dtype=np.int64)])
+    sizes = np.where(is_fault, 0, as_numbers(lengths))
+    stops = np.cumsum(sizes, dtype=np.int64)
     for place, problem in problems.items():
-        row = int(np.searchsorted(starts, place, side="right")) - 1
-        faults.setdefault(int(rows[row]), f"element {place - int(starts[row]) + 1}: {problem}")
-    if size is None:
-        result = arrow.ListArray.from_arrays(from_numbers(starts.astype(np.int32)), child)
-    else:
-        result = arrow.FixedSizeListArray.from_arrays(child, size)
-    if len(result) < num_values:  # put back the rows that were left out, as nulls
-        sources = np.full(num_values, -1)
-        sources[rows] = np.arange(len(rows))
-        result = result.take(from_numbers(sources, sources < 0))
-    return result.cast(target.kind), faults
+        row = int(np.searchsorted(stops, place, side="right"))
+        faults.setdefault(row, f"element {place - int(stops[row] - sizes[row]) + 1}: {problem}")
+    return make_lists(sizes, child, is_fault).cast(target.kind), faults
 
 
 def _convert_json(array: Any, target: _Target) -> Converted:
