@@ -59,8 +59,7 @@ def open_csv(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYTE
     """Open CSV and TSV files, also compressed.
 
     The delimiter (comma, tab, semicolon or vertical bar), the encoding, and whether there is a header are detected for
-    each file. A number in the first row shows that there is no header; the columns are then named ``column_1``,
-    ``column_2`` and so on. ``options`` override each of these.
+    each file. Without a header, the columns are named ``column_1``, ``column_2`` and so on. ``options`` override these.
 
     Args:
         files: the files.
@@ -93,7 +92,7 @@ def open_csv(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYTE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
-    """The layout of a file, from its start. ``number`` is a number in the first row, which is then not a header."""
+    """The layout of a file, from its start. ``why_data`` explains why the first row is not a header."""
 
     name: str
     delimiter: str
@@ -101,7 +100,7 @@ class _Layout:
     encoding: str
     names: tuple[str, ...]
     has_header: bool
-    number: str | None
+    why_data: str | None
 
 
 def check_encoding(options: AddOptions) -> None:
@@ -174,8 +173,10 @@ def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
             return None
         end = len(data) if is_whole else find_end(data, delimiter, quotes=quotes)
         stream.check(TextBlock(data[:end], 1, 0, stream.offset, is_last=is_whole))
-        number = find_number(rows, delimiter, options.nulls) if options.header is None else None
-        has_header = number is None if options.header is None else options.header
+        reason = why_data(rows, delimiter, options.nulls) if options.header is None else None
+        has_header = reason is None if options.header is None else options.header
+        if options.delimiter is None and {len(row) for row in rows} == {1}:
+            _refuse_spaces(name, rows, options, line=line)
         if has_header:
             start = len(data) - len(data.lstrip(b"\r\n"))
             if quotes and _row_pattern(delimiter, is_strict=True).match(data, start) is None:
@@ -195,7 +196,7 @@ def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
             encoding=stream.encoding,
             names=names,
             has_header=has_header,
-            number=number,
+            why_data=reason,
         )
 
 
@@ -237,6 +238,24 @@ def _count_blank_lines(data: bytes) -> int:
     return start.count(b"\n") or start.count(b"\r")
 
 
+def _refuse_spaces(name: str, rows: Sequence[Sequence[Cell]], options: AddOptions, *, line: int) -> None:
+    """Refuse a file of one column if spaces separate the same number of values in each row. Raises SourceError."""
+    words = [[Cell(word, False) for word in row[0].text.split()] for row in rows]
+    columns = list(zip(*words[1:], strict=False))
+    missing = len(columns) - len(words[0])  # a header may have no name for the names of rows
+    if len(columns) < 2 or missing not in (0, 1) or {len(row) for row in words[1:]} != {len(columns)}:
+        return
+    if any(all(_is_number(cell.text, ",") for cell in column) for column in columns):
+        header = "" if why_data(words) is None else ", header=None"
+        names = ".reset_index(names='row')" * missing
+        if_value = f". If each line is a value: {spell('delimiter', ',')}" if options.has_csv_options else ""
+        raise SourceError(
+            f"{name}:{line}: spaces separate the values",
+            hint=f"registry.add(pandas.read_csv({name!r}, sep=r'\\s+'{header}){names}, 'NAME'){if_value}",
+            details={"file": name, "line": line},
+        )
+
+
 def _check_names(name: str, names: Sequence[str], options: AddOptions, *, line: int) -> None:
     """Check that each column has its own name, if the caller neither renames the column without a name nor skips it."""
     has_option = options.has_csv_options
@@ -267,7 +286,7 @@ def _check_same_columns(first: _Layout, other: _Layout) -> None:
         with_header, without = (first, other) if first.has_header else (other, first)
         raise SourceError(
             f"{with_header.name} has a header ({list_names(with_header.names)}), but {without.name} has none: "
-            f"its first row contains the number {without.number}",
+            f"its {without.why_data}",
             hint="Write the same header to all files, or remove it from all.",
             details={"files": [first.name, other.name]},
         )
@@ -279,13 +298,13 @@ def _summarize(layouts: Sequence[_Layout], options: AddOptions) -> str:
     delimiters = " or ".join(DELIMITERS.get(mark, repr(mark)) for mark in marks)
     encodings = " or ".join(dict.fromkeys(layout.encoding for layout in layouts))
     header = "with a header" if layouts[0].has_header else "without a header"
-    number = layouts[0].number
+    reason = layouts[0].why_data
     if options.header is not None:
         header += ", as requested"
     if spaced := [name for name in layouts[0].names if name != name.strip()]:
         header += f", with spaces around {list_names(spaced)}"
-    if number is not None:
-        header = f"without a header, because the first row contains the number {number}"
+    if reason is not None:
+        header = f"without a header, because the {reason}"
     quotes = "" if layouts[0].quotes else ", quotes are text"
     return f"{counted(len(layouts), KINDS['csv'].noun)} ({delimiters}{quotes}, {encodings}, {header})"
 
@@ -630,31 +649,56 @@ def detect_delimiter(
     return best[1], best[2]
 
 
-def find_number(rows: Sequence[Sequence[Cell]], delimiter: str = ",", nulls: Sequence[str] = ()) -> str | None:
-    """Return the number in the first of ``rows`` that shows that it is not a header, or None if it is a header.
+def why_data(rows: Sequence[Sequence[Cell]], delimiter: str = ",", nulls: Sequence[str] = ()) -> str | None:
+    """Explain why the first of ``rows`` is not a header, or return None if it is.
 
-    Names of columns are texts. A first row with numbers is a header only if its numbers count up from 0, as pandas
-    names columns, or are two or more years in order; if they are quoted, and those of the second row are not; or if a
-    column has a text there and numbers in all other rows.
+    Names of columns are texts, and differ from the values below. A first row with numbers is a header only if its
+    numbers count up from 0, as pandas names columns, or are years in order above other values; if they are quoted, and
+    those of the second row are not; or if a column has a text there and numbers in all other rows.
     """
     first, others = rows[0], rows[1:]
+    below = [[row[place].text.strip() for row in others if place < len(row)] for place in range(len(first))]
     quoted_later = not others or any(cell.is_quoted for cell in others[0])
-    numbers = [cell.text.strip() for cell in first if quoted_later or not cell.is_quoted]
-    numbers = [text for text in numbers if _is_number(text, delimiter)]
+    numbers = {
+        place: cell.text.strip()
+        for place, cell in enumerate(first)
+        if (quoted_later or not cell.is_quoted) and _is_number(cell.text.strip(), delimiter)
+    }
     if not numbers:
+        # A header may be repeated, in files that were joined.
+        again = [
+            {row[place].text for row in others if place < len(row) and row != first} for place in range(len(first))
+        ]
+        cells = zip(first, again, strict=True)
+        is_data = len(first) > 1 and all(cell.text and cell.text in texts for cell, texts in cells)
+        return "first row has only texts that occur again below them" if is_data else None
+    values = [text for place in numbers for text in below[place] if text.lower() not in _MISSING]
+    if _are_names(list(numbers.values()), values, delimiter):
         return None
-    if len(numbers) > 1 and all(number.isdecimal() and len(number) < 9 for number in numbers):
-        counted = [int(number) for number in numbers]
-        are_years = counted[0] >= 1900 and counted[-1] <= 2100 and counted == sorted(set(counted))
-        if are_years or counted == list(range(len(counted))):
-            return None
     for place, cell in enumerate(first):
-        below = [row[place].text.strip() for row in others if place < len(row) and row[place].text not in nulls]
+        present = [text for text in below[place] if text not in nulls]
         is_missing = cell.text.strip().lower() in _MISSING or cell.text in nulls
         is_name = not _is_number(cell.text.strip(), delimiter) and not is_missing
-        if is_name and below and all(_is_number(text, delimiter) for text in below):
+        if is_name and present and all(_is_number(text, delimiter) for text in present):
             return None
-    return numbers[0]
+    return f"first row contains the number {next(iter(numbers.values()))}"
+
+
+def _are_names(numbers: Sequence[str], below: Sequence[str], delimiter: str) -> bool:
+    """Whether ``numbers`` name their columns. ``below`` are the values of these columns."""
+    counted = [str(number) for number in range(len(numbers))]
+    are_years = all(map(_is_year, numbers)) and list(numbers) == sorted(set(numbers))
+    if len(numbers) > 1:  # a row of data may have two years, too: those of a term
+        return numbers == counted or (are_years and not (below and all(map(_is_year, below))))
+    if numbers == counted:
+        return bool(below) and not any(_is_number(text, delimiter) for text in below)
+    # A number of that size may be a price, and a series may have fractions of years: 2000, 2000.25.
+    is_value = any(text.isdecimal() or _is_year(text.partition(".")[0]) for text in below)
+    return are_years and bool(below) and not is_value
+
+
+def _is_year(text: str) -> bool:
+    return text.isdecimal() and len(text) == 4 and 1900 <= int(text) <= 2100
 
 
 _MISSING: Final = frozenset({"", "-", "--", "?", ".", "#n/a", "inf", "-inf", "n/a", "na", "nan", "none", "null"})

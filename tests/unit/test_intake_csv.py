@@ -250,6 +250,9 @@ def test_a_quote_that_is_never_closed_is_a_bad_row(tmp_path: Path) -> None:
         b"1,5;a\n2,5;b\n",
         b"x,2020\ny,5\n",
         b"2020,2019\n5,6\n",
+        b"Grant,1923,1931\nLee,1931,1940\n",
+        b"x,2000\ny,2000.25\n",
+        b"0\n0.5\n",
     ],
 )
 def test_a_first_row_with_a_number_is_not_a_header(tmp_path: Path, content: bytes) -> None:
@@ -257,16 +260,56 @@ def test_a_first_row_with_a_number_is_not_a_header(tmp_path: Path, content: byte
     assert "without a header, because the first row contains the number " in source.summary
     rows = read_rows(source)
     assert len(rows) == 2
-    assert list(rows[0][1]) == ["column_1", "column_2"][: len(rows[0][1])]
+    assert list(rows[0][1]) == ["column_1", "column_2", "column_3"][: len(rows[0][1])]
 
 
 @pytest.mark.parametrize(
-    "header", [b"0,1,2", b"country,1990,1991", b'"1","a b","2020-01-01"', b"a,b2,3c", b"2019,2020,2021"]
+    "content", [b"state,2018\nMaine,-1.5\nOhio,22.25\n", b"state,2018\nMaine,D+1\n", b"0\nA 2\nB\n"]
 )
-def test_numbers_that_pandas_or_years_put_into_a_header_are_names(tmp_path: Path, header: bytes) -> None:
-    source = open_files(open_csv, tmp_path, header + b"\n7,8,9\n")
+def test_a_single_year_and_a_zero_above_other_values_are_names(tmp_path: Path, content: bytes) -> None:
+    source = open_files(open_csv, tmp_path, content)
     assert source.summary == "1 CSV file (comma, UTF-8, with a header)"
-    assert list(read_rows(source)[0][1].values()) == ["7", "8", "9"]
+    assert [line for line, _ in read_rows(source)] == list(range(2, content.count(b"\n") + 1))
+
+
+@pytest.mark.parametrize("content", [b"dog,yes\ncat,yes\ndog,no\n", b"x,x\no,o\nx,o\no,x\n"])
+def test_a_first_row_whose_texts_occur_again_is_not_a_header(tmp_path: Path, content: bytes) -> None:
+    source = open_files(open_csv, tmp_path, content)
+    assert source.summary == (
+        "1 CSV file (comma, UTF-8, without a header, because the first row has only texts that occur again below them)"
+    )
+    assert len(read_rows(source)) == content.count(b"\n")
+
+
+def test_a_header_that_is_repeated_is_a_header(tmp_path: Path) -> None:
+    source = open_files(open_csv, tmp_path, b"pet,good\ndog,yes\npet,good\ncat,yes\n")
+    assert source.summary == "1 CSV file (comma, UTF-8, with a header)"
+
+
+@pytest.mark.parametrize(
+    ("content", "options"),
+    [
+        (b" 0.1  18.0  2\n 12.5  7.0  3\n", r", sep=r'\s+', header=None"),
+        (b"x y\n1 2.5\n3 4\n", r", sep=r'\s+'"),
+        (b"x y\na 1 2.5\nb 3 4\n", r", sep=r'\s+').reset_index(names='row'"),
+    ],
+)
+def test_columns_that_spaces_separate_are_refused(tmp_path: Path, content: bytes, options: str) -> None:
+    assert refuse(tmp_path, content) == (
+        "data.csv:1: spaces separate the values",
+        f"registry.add(pandas.read_csv('data.csv'{options}), 'NAME')",
+    )
+    with pytest.raises(SourceError) as caught:
+        open_files(open_csv, tmp_path, content, given=AddOptions())
+    assert (caught.value.hint or "").endswith(". If each line is a value: delimiter=','")
+    assert len(read(tmp_path, content, given=AddOptions(delimiter=",", header=False))) == content.count(b"\n")
+
+
+@pytest.mark.parametrize(
+    "content", [b"place\n12 Main St\n7 Lake Rd\n", b"full name\nAnn Li\nBo Ek\n", b"a b\n1 2\n3\n"]
+)
+def test_a_column_of_texts_with_spaces_is_a_column(tmp_path: Path, content: bytes) -> None:
+    assert len(read(tmp_path, content)) == content.count(b"\n") - 1
 
 
 @pytest.mark.parametrize("content", [b"id,1\n7,8\n9,0\n", b"a;2020\n1,5;7\n", b"city,1990,2000,2020\nRome,1,2,3\n"])
