@@ -109,6 +109,7 @@ class BadRows:
         limit = f", and at most {self.allowed:,} may be skipped" if self.allowed else ""
         subject = "1 row or file" if self.count == 1 else f"{self.count:,} rows or files"
         ways = self._explain_nulls() + self._explain_retype(columns) + self._explain_reasons()
+        ways += self._explain_row_names() if num_usable == 0 else ""
         raise UnusableRowsError(
             "\n".join([f"{subject} cannot be used{limit}", *lines]),
             hint=(
@@ -153,6 +154,15 @@ class BadRows:
             if (function == "csv") == is_csv and re.search(pattern, row.reason):
                 lines = ", lines=True" if function == "json" and "jsonl" in row.file else ""
                 yield f"{when}: registry.add(pandas.read_{function}({row.file!r}{options}{lines}), 'NAME')"
+
+    def _explain_row_names(self) -> str:
+        """Return a hint for a header without a name for the names of rows, as R writes it, if all rows are too long."""
+        widths = [re.fullmatch("expected ([0-9,]+) values?, found ([0-9,]+)", row.reason) for row in self.first]
+        pairs = [[int(number.replace(",", "")) for number in pair.groups()] for pair in widths if pair is not None]
+        if self.nulls is None or len(pairs) < len(widths) or any(a == 1 or b != a + 1 for a, b in pairs):
+            return ""
+        frame = f"pandas.read_csv({self.first[0].file!r}{_ANY_SEPARATOR}).reset_index(names='row')"
+        return f". If the first value of each row is its name: registry.add({frame}, 'NAME')"
 
     def _explain_nulls(self) -> str:
         """Return a hint that reads texts at fault as null, if they usually mean it."""

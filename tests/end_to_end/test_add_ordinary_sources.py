@@ -47,6 +47,10 @@ WAYS: dict[str, tuple[str, str, dict[str, Any], str, list[Any]]] = {
         *("a.csv", 'x,y\n"1,234",1\n', {"features": {"x": "int32"}}),
         *("read_csv('a.csv', sep=None, engine='python', thousands=',')", [1234]),
     ),
+    "names of rows": (  # as R's write.table and pandas with index_label=False write them
+        *("a.csv", "x;y\nr;1;2\ns;3;4\n", {}),
+        *("read_csv('a.csv', sep=None, engine='python').reset_index(names='row')", [1, 3]),
+    ),
     "infinity": ("a.json", '[{"x": Infinity}]', {}, "read_json('a.json')", [float("inf")]),
     "infinity in lines": ("a.jsonl", '{"x": Infinity}', {}, "read_json('a.jsonl', lines=True)", [float("inf")]),
 }
@@ -66,6 +70,22 @@ def test_the_hint_reads_the_file_with_pandas(
     assert f": registry.add(pandas.{call}, 'NAME')" in hint
     catalog.add(eval(f"pandas.{call}", {"pandas": pandas}), "x")  # noqa: S307  # the text is above
     assert read(catalog, "x") == values
+
+
+def test_the_hint_reads_columns_that_spaces_separate(
+    catalog: registry.Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pandas = pytest.importorskip("pandas")
+    monkeypatch.chdir(tmp_path)
+    Path("a.csv").write_text(" 0.5  18.0   2\n 12.5  7.0   3\n")
+    message, hint = refuse(catalog, "a.csv")
+    call = r"read_csv('a.csv', sep=r'\s+', header=None)"
+    assert (message, hint) == (
+        "a.csv:1: spaces separate the values",
+        f"registry.add(pandas.{call}, 'NAME'). If each line is a value: delimiter=','",
+    )
+    catalog.add(eval(f"pandas.{call}", {"pandas": pandas}), "x")  # noqa: S307  # the text is above
+    assert read(catalog, "0") == [0.5, 12.5]
 
 
 def test_quotes_that_are_text_stay_so_in_the_next_version(catalog: registry.Catalog, tmp_path: Path) -> None:
