@@ -1,11 +1,11 @@
 r"""Detects whether all values of a column of text are integers, decimal numbers or booleans; otherwise they stay text.
 
     int64     -?(0|[1-9][0-9]*), not -0, in 64 bits; uint64 if one needs it and none is negative
-    float64   what programs print for floats: 1.5, 6.79e-05, 1E-5, 1e+16, -0, inf, nan; ``PLAIN_NUMBER`` has the form.
-              One of them is not written as an integer, one is finite, and float64 writes all of them back
+    float64   what programs print for floats: 1.5, .5, 6.79e-05, 1E-5, 1e+16, -0, inf, nan; ``_PLAIN_NUMBER`` has all
+              forms. One of them is not written as an integer, one is finite, and float64 writes all of them back
     bool      true and false, or True and False
 
-All values are tested, without guessing: "007", "+1", ".5", "NA" and "" are text. So is "1e5": programs print that
+All values are tested, without guessing: "007", "+1", "NA" and "" are text. So is "1e5": programs print that
 number as 100000.0 or 1e+05, so it is more likely a code. A type is no longer tested after the first value that
 contradicts it. The result does not depend on the order of the parts.
 
@@ -41,7 +41,7 @@ compute: Any = arrow.compute
 _INTEGER: Final = r"^(0|-?[1-9][0-9]*)$"
 _PLAIN_NUMBER: Final = "|".join(
     (
-        r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?$",
+        r"^-?((0|[1-9][0-9]*)(\.[0-9]+)?|\.[0-9]+)$",
         r"^-?[0-9]\.[0-9]+[eE][+-]?[0-9]{1,3}$",
         r"^-?[0-9][eE][+-][0-9]{1,3}$",
         r"^-?[0-9][eE](1[6-9]|[2-9][0-9]|[1-9][0-9]{2})$",
@@ -49,7 +49,7 @@ _PLAIN_NUMBER: Final = "|".join(
         r"^(nan|NaN)$",
     )
 )
-"""The forms in which Python, NumPy, pandas, polars, Arrow, R and Java print floats and integers."""
+"""The forms in which Python, NumPy, pandas, polars, Arrow, R, Java, Stata and SAS print floats and integers."""
 
 _EXACT_EXPONENT: Final = r"^-?[0-9](\.[0-9]{1,14})?[eE][+-]?[0-9]{1,2}$"
 _SCIENTIFIC = re.compile(r"-?[0-9]+(\.[0-9]+)?[eE][+-]?[0-9]+")
@@ -182,9 +182,9 @@ class TextTypes:
 
     @property
     def may_be_numbers(self) -> bool:
-        """Whether the first value that is not a plain number has an exponent or spaces, such as ``25e-06``."""
-        if "decimal" not in self.misses:
-            return False
+        """Whether the first value that is not a plain number has an exponent, spaces or many digits: ``25e-06``."""
+        if "decimal" not in self.misses:  # a long integer may be an identifier
+            return "exact" in self.misses and "." in self.misses["exact"][1]
         text = self.misses["decimal"][1]
         plain = text.strip()
         return bool(_SCIENTIFIC.fullmatch(plain) or (plain != text and re.search(_PLAIN_NUMBER, plain)))

@@ -108,6 +108,8 @@ def is_plain_number(value: str) -> bool:
     number = re.fullmatch(
         r"-?(?P<whole>0|[1-9][0-9]*)(?P<part>\.[0-9]+)?([eE](?P<sign>[+-]?)(?P<power>[0-9]{1,3}))?", value
     )
+    if re.fullmatch(r"-?\.[0-9]+", value):  # as Stata and SAS print it
+        return True
     if number is None or number["power"] is None:
         return number is not None
     return len(number["whole"]) == 1 and bool(
