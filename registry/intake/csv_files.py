@@ -260,8 +260,16 @@ def _check_names(name: str, names: Sequence[str], options: AddOptions, *, line: 
     """Check that each column has its own name, if the caller neither renames the column without a name nor skips it."""
     has_option = options.has_csv_options
     or_data = f" If that line is data: {spell('header', False)}" if has_option else ""
-    if "" in names and "" not in (options.rename_columns or {}) and "" not in options.wishes():
-        place = names.index("") + 1
+    unnamed = [place for place, header in enumerate(names, start=1) if not header]
+    if len(unnamed) > 1:
+        raise SourceError(
+            f"{name}:{line}: columns {', '.join(map(str, unnamed[:3]))}{' ...' * (len(unnamed) > 3)} of {len(names)} "
+            "have no name",
+            hint=f"Remove the lines above the header, or the empty columns, or give each a name in that line.{or_data}",
+            details={"file": name, "line": line, "columns": unnamed[:100]},
+        )
+    if unnamed and "" not in (options.rename_columns or {}) and "" not in options.wishes():
+        place = unnamed[0]
         rename, skip = spell("rename_columns", {"": "NAME"}), spell("features", {"": "skip"})
         raise SourceError(
             f"{name}:{line}: column {place} of {len(names)} has no name",

@@ -44,7 +44,9 @@ _DOCUMENTS: Final = (
 _DOCUMENT_EXTENSIONS: Final = ("", ".txt", ".md", ".rst", ".html", ".pdf", ".bib", ".cff")
 _CHECKSUMS: Final = ("sha256sums", "sha512sums", "sha1sums", "md5sums", "checksums", "checksum", "md5sum", "sha256sum")
 _CHECKSUM_EXTENSIONS: Final = (".md5", ".sha1", ".sha256", ".sha512", ".crc")
-_DESCRIPTIONS: Final = ("dataset_infos.json", "dataset_info.json", "croissant.json", "dataset-metadata.json")
+_DESCRIPTIONS: Final = (
+    *("dataset_infos.json", "dataset_info.json", "croissant.json", "dataset-metadata.json", "datapackage.json"),
+)
 _MOST_NOTES: Final = 3
 """At most this number of text files next to files of another kind are taken for notes, such as ``classes.txt``."""
 
@@ -67,7 +69,7 @@ _OTHER_FORMATS: Final = (
         "Read a table with pandas: registry.add(pandas.read_sql('SELECT * FROM T', 'sqlite:///' + {path!r}), 'NAME')",
     ),
     ((".avro",), "Read it with polars: registry.add(polars.read_avro({path!r}), 'NAME')"),
-    ((".h5", ".hdf5", ".mat"), "Read it in Python, and pass arrays: registry.add({{'x': array}}, 'NAME')"),
+    ((".h5", ".hdf5", ".mat", ".arff"), "Read it in Python, and pass arrays: registry.add({{'x': array}}, 'NAME')"),
     (
         (".pkl", ".pickle", ".pth"),
         "A pickle can run code, so it is never opened here. Load it in Python: registry.add(object, 'NAME')",
@@ -382,5 +384,7 @@ def _unknown(files: Files) -> SourceError:
 
 def _how_to_read(files: Files, name: str) -> str | None:
     """Explain how to add a file that is read by other software, or return None for other files."""
-    extension, path = extension_of(name), str(root_of(files.store) / name)
-    return next((hint.format(path=path) for extensions, hint in _OTHER_FORMATS if extension in extensions), None)
+    extension, path = extension_of(name), root_of(files.store) / name
+    if not path.is_relative_to(Path(files.location).resolve()):  # a temporary copy from an archive or a URL
+        path = Path(name)
+    return next((hint.format(path=str(path)) for extensions, hint in _OTHER_FORMATS if extension in extensions), None)

@@ -328,6 +328,9 @@ def test_a_column_without_a_name_is_an_error(tmp_path: Path) -> None:
         "data.csv:2: column 3 of 3 has no name",
         "Give it a name in the first line of the file.",
     )
+    remove = "Remove the lines above the header, or the empty columns, or give each a name in that line."
+    assert refuse(tmp_path, b"Sales,,\nid,x,y\n") == ("data.csv:1: columns 2, 3 of 3 have no name", remove)
+    assert refuse(tmp_path, b"id,x,,,,\n1,2,,,,\n") == ("data.csv:1: columns 3, 4, 5 ... of 6 have no name", remove)
 
 
 def test_spaces_around_names_are_stated(tmp_path: Path) -> None:

@@ -392,6 +392,8 @@ def test_empty_and_unknown_sources(tmp_path: Path) -> None:
     assert error.hint == f"Name the kind: kind=KIND, with one of {', '.join(KINDS)}."
     sheet = write(tmp_path / "sheet", {"a.xlsx": make_zip({"xl/workbook.xml": b""})}) / "a.xlsx"
     assert error_of(sheet).hint == f"Read it with pandas: registry.add(pandas.read_excel('{sheet}'), 'NAME')"
+    archive = write(tmp_path / "zipped", {"b.zip": make_zip({"a.xpt": b"\0"})}) / "b.zip"
+    assert error_of(archive).hint == "Read it with pandas: registry.add(pandas.read_sas('a.xpt'), 'NAME')"
     database, frame = tmp_path / "a.sqlite", pd.DataFrame({"x": [1, 2]})
     with closing(sqlite3.connect(database)) as connection:
         frame.to_sql("T", connection, index=False)
@@ -400,6 +402,15 @@ def test_empty_and_unknown_sources(tmp_path: Path) -> None:
     assert eval(call, {"pandas": pd}).equals(frame)  # noqa: S307 - the code of the hint
     with pytest.raises(NotStoredError, match="no file or folder"):
         open_source(tmp_path / "missing")
+
+
+def test_a_description_for_other_software_is_not_data(tmp_path: Path) -> None:
+    folder = write(tmp_path / "x", {"a.csv": b"x,y\n1,2\n", "datapackage.json": b'{\n"resources": []\n}'})
+    source = open_source(folder)
+    assert (source.kind, [file.reason for file in source.files if file.role == "skipped"]) == (
+        "csv",
+        ["a description for other software"],
+    )
 
 
 def test_an_archive_of_junk(tmp_path: Path) -> None:
