@@ -14,8 +14,9 @@ import re
 import shlex
 import tarfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -31,7 +32,7 @@ from registry.intake.json_rows import parse_value
 from registry.intake.listing import why_skipped
 from registry.intake.media_bytes import IMAGES, CheckMedia, extension_of, is_picture
 from registry.intake.options import AddOptions
-from registry.intake.python_values import ValueConverter, columns_of, convert_block
+from registry.intake.python_values import ValueConverter, columns_of, convert_block, estimate_bytes
 from registry.intake.source import (
     MAX_BYTES,
     MAX_ROWS,
@@ -42,6 +43,7 @@ from registry.intake.source import (
     Rows,
     Source,
     SourcePart,
+    is_unicode,
     root_of,
 )
 from registry.intake.split_names import find_splits
@@ -290,106 +292,88 @@ class TarPart:
     def __call__(self) -> Iterator[Rows]:
         """Read the samples in order."""
         path = root_of(self.store) / self.name
-        block = _Block(self)
+        block: list[tuple[int, str, dict[str, Any]]] = []
+        bad: list[BadRow] = []
+        seen: set[str] = set()
+        num_bytes = 0
+
+        def refuse(name: str, reason: str) -> None:
+            bad.append(BadRow(file=f"{self.name}/{name}", line=None, reason=reason))
+
         with storage_errors("read", str(path)), path.open("rb") as file, open_tar(file, self.name) as tar:
-            files = _files_in(tar, self.name, block.refuse_file)
-            for number, (key, members) in enumerate(groupby(files, itemgetter(0)), start=1):
-                sample: dict[str, bytes] = {}
-                for _, extension, member in members:
-                    if extension in sample:
-                        block.refuse(number, extension, "it occurs twice in the sample")
-                    elif member.size > MAX_FILE_BYTES:
-                        block.refuse(number, extension, "it is larger than 2 GiB")
-                    else:
-                        sample[extension] = _read(tar, member, self.name)
-                block.add(number, key, sample)
-                if block.is_full():
-                    yield from block.take()
-        if block.lines or block.bad:
-            yield from block.take()
-
-
-class _Block:
-    """The rows that were read, but not yielded yet."""
-
-    def __init__(self, part: TarPart) -> None:
-        self._part = part
-        self._refused = 0
-        self._seen: dict[str, None] = {}
-        self._clear()
-
-    def _clear(self) -> None:
-        self.bad: list[BadRow] = []
-        self.lines: list[int] = []
-        self._keys: list[str] = []
-        self._rows: list[dict[str, Any]] = []
-        self._num_bytes = 0
-
-    def refuse_file(self, name: str, reason: str) -> None:
-        """Report a file that does not belong to a sample."""
-        self.bad.append(BadRow(file=f"{self._part.name}/{name}", line=None, reason=reason))
-
-    def refuse(self, number: int, column: str | None, reason: str) -> None:
-        """Report the sample as bad and leave it out."""
-        self._refused = number
-        self.bad.append(BadRow(file=self._part.name, line=number, column=column, reason=reason))
-
-    def add(self, number: int, key: str, sample: Mapping[str, bytes]) -> None:
-        """Add a complete sample, unless it was refused or contains an invalid value."""
-        if self._refused == number:
-            return
-        try:
-            key.encode()
-        except UnicodeEncodeError:
-            self.refuse(number, None, f"its name is not UTF-8: {key!a}")
-            return
-        row: dict[str, Any] = dict.fromkeys(self._part.columns)
-        spread: dict[str, Any] = {}
-        for column, data in sample.items():
-            try:
-                if self._part.spreads(column):
-                    self._spread(column, decode_text("", data), spread)
+            samples = groupby(_files_in(tar, self.name, refuse), itemgetter(0))
+            for number, (key, members) in enumerate(samples, start=1):
+                key_path = key if self.has_unique_keys else f"{self.name}/{key}"
+                row = self._read_sample(tar, number, key_path, members)
+                if isinstance(row, BadRow):
+                    bad.append(row)
                 else:
-                    row[column] = _convert(column, data, is_text=column in self._part.texts)
+                    block.append((number, key_path, row))
+                    num_bytes += estimate_bytes(row)
+                    seen |= row.keys()
+                    if len(seen) > MAX_COLUMNS + len(self.columns):
+                        raise self._too_many_columns()
+                if num_bytes >= MAX_BYTES or len(block) + len(bad) >= MAX_ROWS:
+                    yield from self._rows(block, bad)
+                    block.clear()
+                    bad.clear()
+                    num_bytes = 0
+        yield from self._rows(block, bad)
+
+    def _read_sample(
+        self, tar: tarfile.TarFile, number: int, path: str, members: Iterable[tuple[str, str, tarfile.TarInfo]]
+    ) -> dict[str, Any] | BadRow:
+        """Return the row of a sample, or a report of its first fault."""
+        fault = partial(BadRow, file=self.name, line=number)
+        if not is_unicode(path):
+            return fault(reason=f"its name is not UTF-8: {path!a}")
+        row: dict[str, Any] = dict.fromkeys(self.columns)
+        spread: dict[str, Any] = {}
+        read: set[str] = set()
+        for _, extension, member in members:
+            try:
+                if extension in read:
+                    raise BadFileError("it occurs twice in the sample")
+                if member.size > MAX_FILE_BYTES:
+                    raise BadFileError("it is larger than 2 GiB")
+                read.add(extension)
+                data = _read(tar, member, self.name)
+                if self.spreads(extension):
+                    self._spread(extension, decode_text("", data), spread)
+                else:
+                    row[extension] = _convert(extension, data, is_text=extension in self.texts)
             except BadFileError as error:
                 place = "" if error.place is None else f" at character {error.place + 1}"
-                self.refuse(number, column, f"{error}{place}")
-                return
-        path = key if self._part.has_unique_keys else f"{self._part.name}/{key}"
-        self._rows.append(row | spread | ({PATH: path} if self._part.has_path else {}))
-        self.lines.append(number)
-        self._keys.append(path)
-        self._num_bytes += sum(map(len, sample.values()))
+                return fault(column=extension, reason=f"{error}{place}")
+        return row | spread | ({PATH: path} if self.has_path else {})
 
     def _spread(self, column: str, text: str, row: dict[str, Any]) -> None:
         """Add the keys of a JSON object to ``row``. Any other value is a column itself."""
         value = parse_value(text)
         for key, inner in value.items() if isinstance(value, dict) else ((column, value),):
             name = key
-            while name in self._part.columns or (name == PATH and self._part.has_path):  # a file also has this name
+            while name in self.columns or (name == PATH and self.has_path):  # a file also has this name
                 name = f"{column}.{name}"
             if name in row:
                 raise BadFileError(f"the column {name!r:.80} occurs twice in the sample")
             row[name] = inner
-        self._seen |= dict.fromkeys(row)
-        if len(self._seen) > MAX_COLUMNS:
-            raise SourceError(
-                f"{self._part.name}: the JSON files have more than {MAX_COLUMNS:,} different keys",
-                hint=f"To store each as text: {spell('features', {column: 'Text'})}",
-                details={"file": self._part.name, "limit": MAX_COLUMNS},
-            )
 
-    def is_full(self) -> bool:
-        return self._num_bytes >= MAX_BYTES or len(self.lines) + len(self.bad) >= MAX_ROWS
+    def _too_many_columns(self) -> SourceError:
+        column = next(filter(self.spreads, sorted(_JSON)))
+        return SourceError(
+            f"{self.name}: the JSON files have more than {MAX_COLUMNS:,} different keys",
+            hint=f"To store each as text: {spell('features', {column: 'Text'})}",
+            details={"file": self.name, "limit": MAX_COLUMNS},
+        )
 
-    def take(self) -> Iterator[Rows]:
-        """Yield the rows in one table, or in several if the types of their JSON differ."""
-        name, lines, keys = self._part.name, self.lines, self._keys
-        if self.bad:
-            yield Rows(table=import_pyarrow().table({}), lines=(), keys=(), bad=tuple(self.bad))
-        columns = columns_of(self._rows)
-        yield from convert_block(columns, 0, len(lines), ValueConverter(), name=name, lines=lines, keys=keys)
-        self._clear()
+    def _rows(self, block: Sequence[tuple[int, str, dict[str, Any]]], bad: Sequence[BadRow]) -> Iterator[Rows]:
+        """Yield samples in one table, or in several if the types of their JSON differ."""
+        if bad:
+            yield Rows(table=import_pyarrow().table({}), lines=(), keys=(), bad=tuple(bad))
+        if block:
+            lines, keys, rows = map(list, zip(*block, strict=True))
+            columns = columns_of(rows)
+            yield from convert_block(columns, 0, len(rows), ValueConverter(), name=self.name, lines=lines, keys=keys)
 
 
 def _convert(column: str, data: bytes, *, is_text: bool) -> Any:
