@@ -291,8 +291,7 @@ class _ObjectReader:
         is_once: whether ``rows`` can be read only once.
         num_rows: the number of rows, if it is known.
         class_names: the names of the classes of the dataset.
-        as_dict: converts a row to a dict, or to None if it has another form.
-        form: the expected form of a row, for messages.
+        form: the form of the first row, which all rows need to have.
         count: the number of rows in the previous pass.
         texts: the columns that are requested as text.
     """
@@ -303,7 +302,6 @@ class _ObjectReader:
     is_once: bool = False
     num_rows: int | None = None
     class_names: Sequence[str] = ()
-    as_dict: Callable[[Any], Any] = lambda row: row
     form: str = "a dict"
     count: int | None = None
     texts: Collection[str] = ()
@@ -314,8 +312,10 @@ class _ObjectReader:
         stream = self._numbered(self.rows)
         first = _take(stream, FIRST_ROWS)
         require_rows(self.name, first)
-        self.form, self.as_dict = _form_of(first[0], self.name)
-        columns = check_columns(list(self.as_dict(first[0])))
+        self.form, row = _as_dict(first[0])
+        if row is None:
+            raise SourceError(f"the {self.name} yields {self.form}, not dicts", hint=_ROW_HINT)
+        columns = check_columns(list(row))
         converter = ValueConverter(self.texts)
         for _ in self._convert(first, 1, converter):  # detects images
             pass
@@ -332,8 +332,8 @@ class _ObjectReader:
 
     def _label_hint(self, first: Sequence[Any]) -> dict[str, Feature]:
         """A ClassLabel for the column ``label``, if the dataset has ``classes`` and its labels are their numbers."""
-        rows = [self.as_dict(row) for row in first]
-        labels = [row.get("label") for row in rows if isinstance(row, Mapping)]
+        rows = [row for form, row in map(_as_dict, first) if form == self.form]
+        labels = [row.get("label") for row in rows if row is not None]
         names = self.class_names
         if not names or not all(type(label) is int and 0 <= label < len(names) for label in labels):
             return {}
@@ -396,8 +396,8 @@ class _ObjectReader:
         bad: list[BadRow] = []
         known: set[Any] = set()
         for line, given in enumerate(block, start):
-            row = self.as_dict(given)
-            if not isinstance(row, Mapping):
+            form, row = _as_dict(given)
+            if row is None or form != self.form:
                 reason = f"expected {self.form}, as in row 1, found {type(given).__name__}"
                 bad.append(BadRow(file="", line=line, reason=reason))
                 continue
@@ -467,31 +467,20 @@ def _is_mutable(value: Any) -> bool:
     return isinstance(value, (list, dict, bytearray, np.ndarray)) or is_a(value, "torch", "Tensor")
 
 
-def _form_of(row: Any, name: str) -> tuple[str, Callable[[Any], Any]]:
-    """Return the form of the first row, and a function that converts such rows to dicts."""
+def _as_dict(row: Any) -> tuple[str, Mapping[Any, Any] | None]:
+    """Return the form of a row, for messages, and the row as a dict, or None if it has no columns."""
     kind = type(row)
     if isinstance(row, Mapping):
-        return "a dict", lambda row: row
+        return "a dict", row
     if hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields"):
-        fields = tuple(getattr(kind, "__dataclass_fields__", None) or kind._fields)
-        return (
-            f"an instance of {kind.__name__}",
-            lambda value: {field: getattr(value, field) for field in fields} if type(value) is kind else None,
-        )
+        fields = getattr(kind, "__dataclass_fields__", None) or kind._fields
+        return f"an instance of {kind.__name__}", {field: getattr(row, field) for field in fields}
     if isinstance(row, (tuple, list)) and row:
-        size = len(row)
-        names = _PAIR if size == 2 else _PAIR[:1] if size == 1 else tuple(map(str, range(size)))
-        return (
-            f"a tuple of {size} values",
-            lambda value: (
-                dict(zip(names, value, strict=True))
-                if isinstance(value, (tuple, list)) and len(value) == size
-                else None
-            ),
-        )
+        names = _PAIR[: len(row)] if len(row) <= len(_PAIR) else map(str, range(len(row)))
+        return f"a tuple of {len(row)} values", dict(zip(names, row, strict=True))
     if hasattr(kind, "__array__") and not isinstance(row, (str, bytes)):
-        return "an array", lambda value: {_PAIR[0]: value} if hasattr(type(value), "__array__") else None
-    raise SourceError(f"the {name} yields {kind.__name__}, not dicts", hint=_ROW_HINT)
+        return "an array", {_PAIR[0]: row}
+    return kind.__name__, None
 
 
 def is_rows(value: Any) -> bool:
