@@ -270,8 +270,9 @@ class Adding(Publishing):
             retype: infer the types of all columns anew. By default, a column keeps the type that it has in the previous
                 version, and classes keep their numbers, after which new classes are added.
             dates: convert each text column in which every value is an ISO 8601 date, time of day or timestamp.
-            paths: for folders and archives of files, whether the name of each file is stored in a column ``path``.
-                None does as in the previous version, and stores it in a first version.
+            paths: whether the name of the file of each record is stored in a column ``path``. None does as in the
+                previous version; in a first version, it stores the names of files that are records, but not those of
+                tables.
             nulls: for CSV, texts that mean null if they are not in quotes, such as ``"NA"``.
             header: for CSV, whether the first row has the names of the columns. None infers it from the rows.
             delimiter: for CSV, the character between fields. None infers it.

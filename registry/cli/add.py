@@ -106,7 +106,8 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
     "--path/--no-path",
     "paths",
     default=None,
-    help="Folders, archives: store the name of each file in a column path.  [default: as in the previous version; yes]",
+    help="Store the name of the file of each record in a column path.  [default: as in the previous version; yes for "
+    "images, sounds, videos, texts and WebDataset, no for tables]",
 )
 @click.option(
     "--schema-out",

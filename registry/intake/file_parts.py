@@ -95,6 +95,8 @@ Reader: TypeAlias = Callable[[], Generator[Rows, None, None]]
 def make_parts(files: Files, options: AddOptions, kind: str, open_file: Callable[[str], Reader | None]) -> Source:
     """Open each file that belongs to a split. Folders such as ``year=2022`` are columns; see the module.
 
+    If ``options.paths`` is True, the name of each file is a column, too.
+
     Args:
         files: the files of the source.
         options: how they are opened.
@@ -134,7 +136,7 @@ def make_parts(files: Files, options: AddOptions, kind: str, open_file: Callable
     return Source(
         kind=kind,
         summary="",
-        parts=add_folder_columns(parts, options.wishes()),
+        parts=add_folder_columns(parts, options.wishes(), has_paths=options.paths is True),
         files=[*uses, *files.skipped],
         split_reason=splits.reason,
     )
@@ -209,17 +211,22 @@ def refuse_folder_columns(names: Sequence[str], globs: Mapping[str, str] | None,
             )
 
 
-def add_folder_columns(parts: Sequence[SourcePart], requested: Collection[str]) -> list[SourcePart]:
+def add_folder_columns(
+    parts: Sequence[SourcePart], requested: Collection[str], *, has_paths: bool = False
+) -> list[SourcePart]:
     """Add the columns in the names of folders to ``parts``, one for each file.
 
     Args:
         parts: the parts; their names are those of the files.
         requested: the columns whose types the caller requests.
+        has_paths: whether the name of the file is a column ``path``, too.
 
     Raises:
         SourceError: some files lack a column that the folders of others have.
     """
     values = {part.name: folder_values(part.name) for part in parts}
+    for name in values if has_paths else ():
+        values[name][PATH] = name
     columns = list(dict.fromkeys(column for row in values.values() for column in row))
     if not columns:
         return list(parts)
@@ -232,7 +239,9 @@ def add_folder_columns(parts: Sequence[SourcePart], requested: Collection[str]) 
                 details={"file": name, "missing": missing},
             )
     types = {
-        column: "string" if column in requested else _type_of([row[column] for row in values.values()])
+        column: "string"
+        if column in requested or (has_paths and column == PATH)
+        else _type_of([row[column] for row in values.values()])
         for column in sorted(columns)
     }
     return [part.mapped(partial(_extend, part.name, values[part.name], types)) for part in parts]
@@ -269,7 +278,7 @@ def _extend(name: str, values: Mapping[str, str | None], types: Mapping[str, str
             distinct = [python_value(array.chunk(0), 0)]
         if others := [other for other in distinct if other != value.as_py()]:
             raise SourceError(
-                f"{name}: the folder says {column}={values[column]}, but the column {column!r} of the file "
+                f"{name}: its path says {column}={values[column]}, but the column {column!r} of the file "
                 f"has {others[0]!r:.200}, in line {rows.lines[0]} or later",
                 hint="Rename the folder or the column.",
                 details={"file": name, "column": column},

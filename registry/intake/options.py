@@ -21,7 +21,7 @@ _SPLIT_RULES: Final = ("splits", "split_by", "holdout")
 _REMEMBERED: Final = {
     **dict.fromkeys(("kind", "records", "delimiter", "encoding", "split_by", "holdout"), str),
     "nulls": list,
-    **dict.fromkeys(("header", "quotes"), bool),
+    **dict.fromkeys(("header", "quotes", "paths"), bool),
     "splits": dict,
     "rename_splits": dict,
     "rename_columns": dict,
@@ -29,7 +29,7 @@ _REMEMBERED: Final = {
 }
 _CHANGING: Final = (
     *(*_CSV, "rename_columns", "rename_configs", "split_by", "holdout"),
-    *("key", "key_by", "retype", "dates", "skip_bad", "num_shards"),
+    *("key", "key_by", "retype", "dates", "paths", "skip_bad", "num_shards"),
 )
 
 
@@ -260,6 +260,12 @@ class AddOptions(Description):
                 f"{spell('records', self.records)}: a source of the kind {kind} contains only one set of records",
                 hint="Leave it out.",
                 details={"kind": kind, "records": self.records[:200]},
+            )
+        if self.paths and kind in ("arrays", "croissant"):
+            raise UsageError(
+                f"{spell('paths', self.paths)}: a source of the kind {kind} has no column with the names of files",
+                hint="Leave it out.",
+                details={"kind": kind},
             )
         if self.rename_configs and kind != "hugging_face":
             raise UsageError(

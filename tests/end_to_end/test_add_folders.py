@@ -137,7 +137,7 @@ def test_a_file_may_repeat_the_value_of_its_folder_and_no_other(
     assert [row["n"] for row in columns_of(catalog, "train")] == [1, 1, 2, 2]
     files["n=2/s=a"][1] = {"x": 2, "n": 3, "s": "a"}
     with pytest.raises(
-        SourceError, match=r"^n=2/s=a/a[.a-z]*: the folder says n=2, but the column 'n' of the file has '?3"
+        SourceError, match=r"^n=2/s=a/a[.a-z]*: its path says n=2, but the column 'n' of the file has '?3"
     ):
         catalog.add(fill(tmp_path / "other", filename, files), "rows")
 

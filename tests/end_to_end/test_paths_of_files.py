@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
 from registry.api import Catalog
 from registry.cli.main import run
+from registry.errors import SourceError, UsageError
 
 
 def png(value: int) -> bytes:
@@ -124,6 +127,47 @@ def test_folders_of_a_dict_of_splits_have_paths_too(tmp_path: Path, catalog: Cat
     assert report.overlap is not None
     catalog.add(given, "others", features={"path": "skip"})
     assert "path" not in catalog.add(given, "others").plan.schema.features()
+
+
+TABLES: dict[str, dict[str, bytes]] = {
+    "csv": {"a/sums.csv": b"n\n1\n2\n", "b/logic.csv": b"n\n1\n"},
+    "json": {"a/sums.json": b'[{"n": 1}, {"n": 2}]', "b/logic.json": b'[{"n": 1}]'},
+    "lines": {"a/sums.txt": b"1\n2\n", "b/logic.txt": b"1\n"},
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_the_rows_of_tables_have_the_names_of_their_files_on_request(
+    tmp_path: Path, catalog: Catalog, kind: str
+) -> None:
+    source = write(tmp_path / "tasks", TABLES[kind])
+    assert "path" not in catalog.add(source, "plain", kind=kind).plan.schema.features()
+    catalog.add(source, "tasks", kind=kind, paths=True)
+    first, second = sorted(TABLES[kind])
+    assert paths_of(catalog, "tasks") == [first, first, second]
+    assert catalog.add(source, "tasks", kind=kind).outcome == "unchanged"
+    report = catalog.add(source, "tasks", kind=kind, paths=False)
+    assert "path" not in report.plan.schema.features()
+    assert catalog.add(source, "tasks", kind=kind).outcome == "unchanged"
+
+
+def test_a_dict_of_tables_has_no_paths_unless_they_were_requested(tmp_path: Path, catalog: Catalog) -> None:
+    write(tmp_path, TABLES["csv"])
+    given = {"train": tmp_path / "a", "test": tmp_path / "b"}
+    assert list(catalog.add(given, "tasks").plan.schema.features()) == ["n"]
+
+
+def test_paths_that_cannot_be_stored_are_refused(tmp_path: Path, catalog: Catalog) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((3, 2)))
+    with pytest.raises(UsageError, match=r"^paths=True: a source of the kind arrays has no column with the names of"):
+        catalog.add(tmp_path / "x.npy", "points", paths=True)
+    pq.write_table(pa.table({"n": [1]}), tmp_path / "n.parquet")
+    with pytest.raises(UsageError, match=r"^files that are read in place cannot be changed by these options: `paths`"):
+        catalog.add(tmp_path / "n.parquet", "numbers", paths=True, in_place=True)
+    own = write(tmp_path / "own", {"x.csv": b"path,n\n/home,1\n"})
+    with pytest.raises(SourceError, match=r"^x.csv: its path says path=x.csv, but the column 'path' of the file has "):
+        catalog.add(own, "own", paths=True)
+    assert paths_of(catalog, catalog.add(own, "own").reference.dataset) == ["/home"]
 
 
 def test_an_exported_folder_is_added_as_the_same_classes(tmp_path: Path, catalog: Catalog) -> None:
