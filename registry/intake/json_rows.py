@@ -161,6 +161,8 @@ def _trimmed(
 
     If ``lines`` is None, newlines are counted to find the lines of the trimmed rows.
     """
+    if not array.size:
+        starts = stops = starts[:0]
     if starts.size:
         last = array.size - 1
         is_loose = (starts == stops) | _IS_SPACE[array[np.minimum(starts, last)]] | _IS_SPACE[array[stops - 1]]

@@ -24,7 +24,7 @@ from registry.intake.options import AddOptions
 from registry.intake.python_values import MixedValuesError, ValueConverter
 from registry.intake.source import Source
 
-BLOCKS = [1, 9, 64, 2**20]
+BLOCKS = [1, 9, 10, 64, 2**20]
 
 
 def lines_of(*rows: Any) -> bytes:
@@ -226,10 +226,11 @@ def test_a_list_that_does_not_end_is_a_bad_row(tmp_path: Path, block_bytes: int)
             "data.json:3: the file ends before its list does",
         ],
     )
-    assert bad_rows(tmp_path, b'[{"a": 1}', block_bytes=block_bytes) == (
-        [1],
-        ["data.json:1: the file ends before its list does"],
-    )
+    for content in (b'[{"a": 1}', b'[{"a": 1},'):
+        assert bad_rows(tmp_path, content, block_bytes=block_bytes) == (
+            [1],
+            ["data.json:1: the file ends before its list does"],
+        )
 
 
 @pytest.mark.parametrize(
