@@ -1,4 +1,4 @@
-r"""Reads JSON files, lists of objects or an object per line, as tables.
+r"""Reads JSON files as tables: lists of objects, an object per line, or on request objects of several lines.
 
     names -> Source of one part per file -> blocks of rows -> pyarrow.json with the types that are known -> Rows
                                                         \-> rows that it refuses: parsed one by one, with exact faults
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,6 +25,7 @@ from registry.intake.file_parts import Reader, make_parts
 from registry.intake.json_rows import (
     JsonRows,
     ListElements,
+    ObjectsOfLines,
     find_keys,
     find_line_end,
     find_lines,
@@ -109,17 +109,24 @@ def open_json(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYT
 class _Layout:
     """The layout of a file, from its start.
 
-    ``list_key`` is the key of the list to read from a file that is an object.
+    Attributes:
+        is_list: whether the file is a list.
+        encoding: the encoding of its text.
+        list_key: the key of the list to read from a file that is an object.
+        has_lines: whether each object may take several lines.
     """
 
     is_list: bool
     encoding: str
     list_key: str | None = None
+    has_lines: bool = False
 
     def describe(self) -> str:
         """Describe the content of the file for messages."""
         if self.list_key is not None:
             return f"the list {self.list_key!r} of an object"
+        if self.has_lines:
+            return "objects of several lines"
         return "a list of objects" if self.is_list else "an object per line"
 
 
@@ -138,16 +145,18 @@ def _look_at(store: Store, name: str, records: str | None) -> _Layout | None:
         is_list = data.lstrip().startswith(b"[")
         if is_list and is_whole and re.fullmatch(rb"\s*\[\s*\]\s*", data):
             return None
-        list_key = None
+        list_key, has_lines = None, False
         if not is_list and records in (None, _OBJECT_ITSELF):
-            _refuse_one_object(name, data, None if is_whole else stream, is_record=records is not None)
+            has_lines = _check_objects(name, data, None if is_whole else stream, is_record=records is not None)
         elif records is not None:
             list_key = _check_list_key(name, data, records, is_list=is_list)
-        return _Layout(is_list=is_list, encoding=stream.encoding, list_key=list_key)
+        return _Layout(is_list=is_list, encoding=stream.encoding, list_key=list_key, has_lines=has_lines)
 
 
-def _refuse_one_object(name: str, data: bytes, left: TextStream | None, *, is_record: bool) -> None:
-    """Raise SourceError if the first object takes several lines, or is alone and is a table or has a list of objects.
+def _check_objects(name: str, data: bytes, left: TextStream | None, *, is_record: bool) -> bool:
+    """Return whether the first object takes several lines.
+
+    Raises SourceError if it does, or is alone and is a table or has a list of objects, unless ``is_record``.
 
     Args:
         name: the name of the file.
@@ -164,11 +173,10 @@ def _refuse_one_object(name: str, data: bytes, left: TextStream | None, *, is_re
     is_lines = bool(_LINES_NAME.search(name))
     if not is_record and not is_lines and (has_lines or not rest.strip()):
         _refuse_table(f"{name}:{line}", name, start, left)
-    if has_lines:
-        rows = f"jq -c . {shlex.quote(name)} > rows.jsonl"
+    if has_lines and not is_record:
         raise SourceError(
             f"{name}:{line}: an object that takes several lines; expected a list of objects, or an object per line",
-            hint=f"{_choose_list(keys)}Write an object per line: {rows}",
+            hint=f"{_choose_list(keys)}If each object is a record: {spell('records', _OBJECT_ITSELF)}",
             details={"file": name, "line": line, "lists": keys},
         )
     if keys and not is_record and not is_lines:
@@ -177,6 +185,7 @@ def _refuse_one_object(name: str, data: bytes, left: TextStream | None, *, is_re
             hint=f"{_choose_list(keys)}If this object is the record: {spell('records', _OBJECT_ITSELF)}",
             details={"file": name, "line": line, "lists": keys},
         )
+    return has_lines
 
 
 def _refuse_table(where: str, name: str, data: bytes, left: TextStream | None) -> None:
@@ -246,7 +255,10 @@ def _check_list_key(name: str, data: bytes, key: str, *, is_list: bool) -> str:
         f"{name}: the file is a list, not an object with a list {key!r}"
         if is_list
         else f"{name}: no list {key!r} starts in the first {len(data):,} bytes of the object",
-        hint=suggest(key, keys, have="The lists are:") if keys else f"Leave out {spell('records')}.",
+        hint=suggest(key, keys, have="The lists are:")
+        if keys
+        else f"Leave out {spell('records')}, or name only the files that have the list: "
+        f"{spell('splits', {'train': 'GLOB'})}",
         details={"file": name, "records": key, "lists": keys},
     )
 
@@ -255,13 +267,14 @@ def _read(
     store: Store, name: str, layout: _Layout, texts: frozenset[str], block_bytes: int
 ) -> Generator[Rows, None, None]:
     """Yield all rows of a file. Values of the keys ``texts`` that are not texts become their JSON text, unchanged."""
-    elements = ListElements(layout.list_key) if layout.is_list or layout.list_key is not None else None
-    parser = _JsonParser(name, are_lines=elements is None, texts=texts)
-    find_end = find_line_end if elements is None else elements.find_end
+    is_list = layout.is_list or layout.list_key is not None
+    finder = ObjectsOfLines() if layout.has_lines else ListElements(layout.list_key) if is_list else None
+    parser = _JsonParser(name, are_lines=finder is None, texts=texts)
+    find_end = find_line_end if finder is None else finder.find_end
     with open_text(store, name) as stream:
         for block in read_blocks(stream, find_end, block_bytes=block_bytes):
             stream.check(block)
-            rows = find_lines(block.data) if elements is None else elements.take(block.data, is_last=block.is_last)
+            rows = find_lines(block.data) if finder is None else finder.take(block.data, is_last=block.is_last)
             yield from parser.parse(rows, block.line)
             parser.note_indent(block.data)
             if (fault := _fault_of_list(name, rows, block)) is not None:

@@ -1,4 +1,4 @@
-"""Finds the rows in the bytes of a JSON file: the lines of JSON lines, or the elements of a list of objects.
+"""Finds the rows in the bytes of a JSON file: the lines of JSON lines, objects of several lines, or elements of a list.
 
 ``parse_object`` parses a row without losing a digit.
 
@@ -216,6 +216,28 @@ def _without_escapes(data: bytes) -> bytes:
 def _blank(view: npt.NDArray[np.uint8]) -> None:
     """Replace all bytes but newlines by spaces."""
     view[view != ord("\n")] = ord(" ")
+
+
+class ObjectsOfLines:
+    """Finds objects that follow each other, each on one or several lines, as ``ListElements`` finds elements."""
+
+    def find_end(self, data: bytes) -> int:
+        """Return the place after the last object that ends in ``data``, or 0."""
+        stops = self._stops(data)
+        return int(stops[-1]) if stops.size else 0
+
+    def take(self, data: bytes, *, is_last: bool) -> JsonRows:
+        """The objects in the next block."""
+        stops = self._stops(data)
+        stops = np.append(stops, len(data)) if is_last else stops
+        starts = np.concatenate([np.zeros(1, np.int64), stops[:-1]])
+        return _trimmed(data, np.frombuffer(data, np.uint8), starts, stops)
+
+    @staticmethod
+    def _stops(data: bytes) -> Places:
+        marks = _find_marks(data)
+        ends: Places = marks.places[(marks.marks == ord("}")) & (marks.depths == 0)]
+        return ends + 1
 
 
 class ListElements:

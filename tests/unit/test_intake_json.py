@@ -267,12 +267,32 @@ def test_one_object_over_several_lines_is_an_error(tmp_path: Path) -> None:
     told = "an object that takes several lines; expected a list of objects, or an object per line"
     assert refuse(tmp_path, b"\n" + json.dumps({"n": 1, "rows": [{"a": 1}]}, indent=1).encode()) == (
         f"data.json:2: {told}",
-        "To read the objects of a list as records: records='rows'. "
-        "Write an object per line: jq -c . data.json > rows.jsonl",
+        "To read the objects of a list as records: records='rows'. If each object is a record: records='.'",
     )
     assert refuse(tmp_path, {"a b.json": b'{"a":\n1}\n{"a":\n2}\n'}) == (
         f"a b.json:1: {told}",
-        "Write an object per line: jq -c . 'a b.json' > rows.jsonl",
+        "If each object is a record: records='.'",
+    )
+
+
+@pytest.mark.parametrize("block_bytes", BLOCKS)
+@pytest.mark.parametrize("between", ["\n", "", "\n\n"])
+def test_objects_of_several_lines_are_records_on_request(tmp_path: Path, block_bytes: int, between: str) -> None:
+    rows = [{"problem": 'if } and "{ \\', "tags": [{"n": number}] * number} for number in range(5)]
+    content = between.join(json.dumps(row, indent=2) for row in rows).encode()
+    assert read(tmp_path, content, block_bytes=block_bytes, given=AddOptions(records=".")) == rows
+    assert read(tmp_path, b"\n " + content + b"\n", block_bytes=block_bytes, given=AddOptions(records=".")) == rows
+
+
+@pytest.mark.parametrize("block_bytes", BLOCKS)
+def test_faults_of_objects_of_several_lines_have_a_place(tmp_path: Path, block_bytes: int) -> None:
+    content = b'{\n "a": 1\n}\n{\n "a": x\n}\n{\n "a": 3\n}\n{\n "a": 4\n'
+    assert bad_rows(tmp_path, content, block_bytes=block_bytes, given=AddOptions(records=".")) == (
+        [1, 7],
+        [
+            "data.json:5: is not JSON: Expecting value at character 7",
+            "data.json:11: is not JSON: Expecting ',' delimiter at character 8",
+        ],
     )
 
 
