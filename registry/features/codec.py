@@ -232,9 +232,7 @@ class Codec:
         flat = self.block_decoder.decode(data, offsets, lengths)
         if flat.fault is not None:
             raise flat.fault
-        stops = (offsets + lengths).tolist()
-        pairs = zip(offsets.tolist(), stops, strict=True) if self.has_unknown else ()
-        records = [data[first:stop].tobytes() for first, stop in pairs]
+        records = list(map(bytes, cut_views(data.data, offsets, lengths))) if self.has_unknown else []
         return FlatRecords(start, flat.num_records, [flat] * len(self.columns), records)
 
     def restore_block(self, blocks: AnySequence[FlatBlock], num_records: int, *, copy: bool = True) -> ExampleBlock:

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, groupby
@@ -24,7 +24,7 @@ from registry.features import FeaturesDict, LimitReader, codec_of, features_from
 from registry.features.codec import FlatRecords
 from registry.features.content import ContentReader, content_bytes
 from registry.features.fold import FingerprintFold, FoldKinds, SplitFold
-from registry.model import LEAF_EXAMPLES, Advance, DatasetVersion, Split, SplitFingerprint
+from registry.model import LEAF_EXAMPLES, Advance, DatasetVersion, Split
 from registry.publishing.outside import ValuesOutside, locate_outside
 from registry.shards import as_records, name_record, open_shard, read_records, read_tables
 from registry.storage import Store
@@ -36,6 +36,11 @@ _MOST_IN_BLOCK: Final = 32 * LEAF_EXAMPLES
 _BLOCK_BYTES: Final = 16 * 2**20
 _MOST_IN_TASK: Final = 512 * LEAF_EXAMPLES
 """Long, because starting in the middle of a shard means reading all headers before it, or decompressing all of it."""
+
+_QUICK_BYTES: Final = 2**31
+_BYTES_OF_RECORD: Final = 512
+"""Quick folds of up to this size, where a record takes as long as 512 bytes, end in threads before worker processes
+would have started: they mostly run in numpy and sha256, which release the interpreter's lock."""
 
 _MISSING: Final = b"\0" * 32
 """Instead of the digest of a null: nulls equal nothing, so they need a mark that sha256 gives to no value."""
@@ -67,11 +72,6 @@ class Fingerprints(NamedTuple):
 
     folded: Folded
     outside: tuple[ValuesOutside, ...]
-
-    @property
-    def of_splits(self) -> Mapping[str, SplitFingerprint]:
-        """The fingerprint of each split by name."""
-        return self.folded.fingerprints
 
 
 def fingerprint_splits(
@@ -118,7 +118,10 @@ def _fold(
     """The results of each fold for each split, by the name of the split."""
     results = {split.name: SplitFold(stored.features, kinds).results() or [] for split in stored.splits}
     runs = [RecordRun(place, 0, split.num_examples) for place, split in enumerate(stored.splits)]
-    parts = call_on_runs(StoredFold(stored, kinds), stored, runs, processes=processes, advance=advance)
+    cost = sum(split.num_bytes + _BYTES_OF_RECORD * split.num_examples for split in stored.splits)
+    is_quick = cost <= _QUICK_BYTES and SplitFold(stored.features, kinds).is_quick
+    function = StoredFold(stored, kinds)
+    parts = call_on_runs(function, stored, runs, processes=processes, advance=advance, is_quick=is_quick)
     for place, of_split in groupby(parts, key=lambda part: part[0].place):
         fold = SplitFold(stored.features, kinds)  # one at a time: its states take memory
         for _, states in of_split:
@@ -169,10 +172,6 @@ class StoredSplits:
             )
             for index, record in enumerate(records, start=part.start - before):
                 yield filename, index, record
-
-    def sources(self) -> tuple[Store, ...]:
-        """The stores that have the bytes of the shards: a staged folder may take them from another store."""
-        return self.store.sources_of(name for split in self.splits for name in split.filenames)
 
     def shards_of(self, run: RecordRun) -> Iterator[RecordRun]:
         """``run``, divided at the ends of shards."""
@@ -345,21 +344,26 @@ def call_on_runs(
     processes: int | None,
     advance: Advance | None,
     by_shard: bool = False,
+    is_quick: bool = False,
 ) -> Iterator[tuple[RecordRun, R]]:
     """Yield the pieces of ``runs`` in order, each with the result of ``function``, which must be picklable.
 
     ``processes=None`` decides by the size of all splits. ``by_shard`` makes a piece of each shard: for a function that
-    takes so little time that reading the headers before a piece would take longer.
+    takes so little time that reading the headers before a piece would take longer. If it ``is_quick``, the threads of
+    this process call it.
 
     Raises:
         VerificationError: a worker process died.
     """
-    sources = stored.sources()
+    # A staged folder may take shards from another store.
+    sources = stored.store.sources_of(name for split in stored.splits for name in split.filenames)
+    is_local = all(source.local_root is not None for source in sources)
     engine = choose_engine(
         processes,
         num_bytes=sum(split.num_bytes for split in stored.splits),
         num_items=sum(split.num_examples for split in stored.splits),
-        is_local=all(source.local_root is not None for source in sources),
+        is_local=is_local,
+        is_unlocked=is_quick and is_local and processes is None,
         reads=[source.url for source in sources],
     )
     pieces = (

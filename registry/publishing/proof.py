@@ -173,7 +173,7 @@ class Prover:
             return FingerprintedVersion(version=version, fingerprints=result)
         try:
             files = self._whole_files(version)
-            result = dict(self.fingerprint(files).of_splits)
+            result = dict(self.fingerprint(files).folded.fingerprints)
         except (StorageError, VerificationError, MissingExtraError) as error:
             why = error.message.partition("\n")[0]
             return FingerprintedVersion(version=version, fingerprints={}, unread=f"its files cannot be read: {why}")

@@ -130,7 +130,7 @@ def test_shards_are_described_as_they_were_written(tmp_path: Path) -> None:
 def test_fingerprints_are_those_of_the_written_files(tmp_path: Path) -> None:
     with build_dataset(Words(), open_store(tmp_path), budget_bytes=10_000) as build:
         stored = StoredSplits(build.staged.store, build.prepared.splits, build.prepared.features)
-        assert dict(build.folded.fingerprints) == fingerprint_splits(stored).of_splits
+        assert dict(build.folded.fingerprints) == fingerprint_splits(stored).folded.fingerprints
 
 
 def test_fingerprints_that_workers_compute_are_the_same(tmp_path: Path) -> None:

@@ -18,11 +18,12 @@ import numpy as np
 import pytest
 from support import warm_python
 from support.levels import cases
-from support.prepared_samples import animals, prepare
+from support.prepared_samples import ANIMALS, animals, prepare
 from support.web_server import serve
 
 import registry
 from registry.api.reports import ImportedVersion, ImportOutcome
+from registry.engines import choice, workers
 from registry.errors import (
     CatalogError,
     CatalogNotFoundError,
@@ -39,6 +40,8 @@ from registry.errors import (
 )
 from registry.features import FeaturesDict, Scalar
 from registry.model import ATTACHMENTS_FOLDER, SlicingRule, Version
+from registry.prepared import read_prepared
+from registry.publishing import fingerprint
 from registry.publishing.fingerprint import StoredSplits
 from registry.publishing.proof import Prover
 from registry.publishing.publish import Target
@@ -430,6 +433,25 @@ def test_files_whose_records_were_checked_are_not_read_again_to_refuse_other_con
     monkeypatch.setattr(Target, "verify", counted)
     (refused,) = catalog.import_tfds(other, copy=True)
     assert (type(refused.error), calls) == (VersionExistsError, ["verify"])
+
+
+def test_up_to_some_millions_of_records_are_folded_by_threads_and_more_by_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = prepare(tmp_path / "animals/1.0.0", splits={"train": animals(10_000)}, shards=3)
+    started: list[Any] = []
+    start = workers.WorkerProcesses._start
+    monkeypatch.setattr(choice, "num_cpus", lambda: 2)
+    monkeypatch.setattr(choice, "_SMALL_ITEMS", 0)
+    monkeypatch.setattr(workers.WorkerProcesses, "_start", lambda self: started.append(start(self)) or started[-1])
+    store, results = open_store(folder), []
+    stored = StoredSplits(store, read_prepared(store).splits, ANIMALS)
+    cost = stored.splits[0].num_bytes + 512 * 10_000
+    for most, num_workers in ((cost, 0), (cost - 1, 2)):
+        monkeypatch.setattr(fingerprint, "_QUICK_BYTES", most)
+        results.append(fingerprint.fingerprint_splits(stored, is_publication=True).folded)
+        assert len(started) == num_workers
+    assert results[0] == results[1]
 
 
 def test_trusted_lengths_skip_only_the_check_of_the_records(catalog: registry.Catalog, data_dir: Path) -> None:

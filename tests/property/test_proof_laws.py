@@ -122,7 +122,7 @@ def test_hashing_records_as_they_are_written_gives_the_fingerprint_of_their_file
     with store.create(split.filename(0)) as file:
         file.write(frames.data)
     stored = StoredSplits(store, (split,), features)
-    assert written == [fingerprint_splits(stored, processes=1).of_splits["train"]]
+    assert written == [fingerprint_splits(stored, processes=1).folded.fingerprints["train"]]
 
 
 @given(tensors(), st.data())
@@ -246,7 +246,7 @@ def fingerprint(examples: list[dict[str, Any]], *, processes: int = 1, **how: An
         store = open_store(prepare(Path(folder) / "x", splits={"train": examples}, features=ROWS, **how))
         stored = StoredSplits(store, read_prepared(store).splits, ROWS)
         seen: list[int] = []
-        found = fingerprint_splits(stored, processes=processes, advance=seen.append).of_splits["train"]
+        found = fingerprint_splits(stored, processes=processes, advance=seen.append).folded.fingerprints["train"]
     assert sum(seen) == len(examples), "progress counts every record once"
     return found
 

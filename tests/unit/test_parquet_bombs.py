@@ -51,7 +51,7 @@ def test_a_description_a_walk_and_a_fingerprint_take_little_memory(bomb: Path, m
     assert facts.num_records == MANY
     assert facts.num_payload_bytes > 4000 * MANY
     assert 0 < most_memory() < 2**25
-    found = fingerprint_splits(StoredSplits(store, prepared.splits, prepared.features), processes=1).of_splits
+    found = fingerprint_splits(StoredSplits(store, prepared.splits, prepared.features), processes=1).folded.fingerprints
     assert found["train"].num_examples == MANY
     assert most_memory() < 2**25
 
