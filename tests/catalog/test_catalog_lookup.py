@@ -4,15 +4,17 @@ import dataclasses
 import sqlite3
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.catalog_samples import execute, make_shards, publish, sample
+from support.golden import check_errors
 
 from registry.catalog import CatalogBackend, load_shards, sqlite_path
 from registry.errors import (
-    AliasNotFoundError,
     CatalogError,
     ConfigNotFoundError,
     DatasetNotFoundError,
@@ -33,6 +35,8 @@ from registry.model import (
     VersionStatus,
     version_status,
 )
+
+GOLDEN = Path(__file__).with_name("golden")
 
 
 def set_state(url: str, number: str, state: str, message: str = "") -> None:
@@ -149,65 +153,55 @@ def test_each_request_finds_its_version(catalog: CatalogBackend, catalog_url: st
     assert (yanked.state, yanked.state_message) == (VersionState.YANKED, "wrong labels")
 
 
-def test_a_dropped_version_is_refused_and_what_is_there_is_named(catalog: CatalogBackend, catalog_url: str) -> None:
-    publish(catalog, "mnist:1.0.0")
-    publish(catalog, "mnist:2.0.0", promote=False, content="2")
-    set_state(catalog_url, "2.0.0", "dropped", "its licence ended")
-
-    with pytest.raises(VersionWithdrawnError) as caught:
-        catalog.find("mnist:2.0.0")
-
-    assert str(caught.value) == "version 2.0.0 of mnist is dropped: its licence ended"
-    assert caught.value.hint == "Readable: 1.0.0 (canonical)."
-    assert (caught.value.code, caught.value.exit_code) == ("version_withdrawn", 6)
-
-
-def test_an_alias_of_a_dropped_version_is_refused(catalog: CatalogBackend, catalog_url: str) -> None:
-    publish(catalog, "mnist:1.0.0")
-    execute(
-        catalog_url,
-        "INSERT INTO alias (config_id, name, version_id, set_at, set_by) VALUES (1, 'paper', 1, CURRENT_TIMESTAMP, '')",
-    )
-    set_state(catalog_url, "1.0.0", "yanked", "wrong labels")
-    assert catalog.find("mnist@paper").version == Version(1, 0, 0)
-    set_state(catalog_url, "1.0.0", "dropped", "its licence ended")
-
-    with pytest.raises(VersionWithdrawnError) as caught:
-        catalog.find("mnist@paper")
-
-    assert str(caught.value) == "mnist@paper points to 1.0.0, which is dropped: its licence ended"
-    assert caught.value.hint == "No version of it is left."
+REFUSED = [
+    "mnist:2.0.0",  # dropped
+    "gone@paper",  # an alias of a dropped version
+    "mnist:2.*",  # a range whose versions are all withdrawn
+    "wrong",  # the canonical version is yanked
+    "fresh",  # no version is canonical
+    "mnist:3.0.0",
+    "mnist:3.*",
+    "mnits",
+    "turned/rotted",
+    "loose",  # no config is the default
+    "mnist/1.0.0",  # a version after the wrong character
+    "mnist/3",
+    "mnist/plain",  # of a dataset without configs
+    "mnist@tlak",
+]
 
 
-def test_a_range_whose_versions_are_all_withdrawn_is_refused_with_the_reason(
-    catalog: CatalogBackend, catalog_url: str
-) -> None:
+def test_what_cannot_be_found_is_refused_with_what_is_there(catalog: CatalogBackend, catalog_url: str) -> None:
     for number in ("1.0.0", "2.0.0", "2.0.1"):
         publish(catalog, f"mnist:{number}", promote=number == "1.0.0", content=number)
-    set_state(catalog_url, "2.0.0", "dropped", "its licence ended")
-    set_state(catalog_url, "2.0.1", "yanked", "wrong labels")
+    publish(catalog, "gone:7.0.0")
+    publish(catalog, "wrong:8.0.0")
+    publish(catalog, "fresh:1.1.0", promote=False)
+    publish(catalog, "turned/plain:1.1.0", default_config=True)
+    publish(catalog, "turned/rotated:2.2.0", content="r")
+    publish(catalog, "loose/plain:1.1.0")
+    publish(catalog, "loose/rotated:1.1.0")
+    for name, version in (("paper", "gone"), ("talk", "mnist")):
+        execute(
+            catalog_url,
+            "INSERT INTO alias (config_id, name, version_id, set_at, set_by) "  # noqa: S608 (a test's own values)
+            f"SELECT v.config_id, '{name}', v.id, CURRENT_TIMESTAMP, '' FROM dataset_version v JOIN builder_config c "
+            f"ON c.id = v.config_id JOIN builder b ON b.id = c.builder_id WHERE b.name = '{version}' AND v.major <> 2",
+        )
+    set_state(catalog_url, "7.0.0", "yanked", "wrong labels")
+    assert catalog.find("gone@paper").version == Version(7, 0, 0)
+    for number in ("2.0.0", "7.0.0"):
+        set_state(catalog_url, number, "dropped", "its licence ended")
+    for number in ("2.0.1", "8.0.0"):
+        set_state(catalog_url, number, "yanked", "wrong labels")
 
-    with pytest.raises(VersionWithdrawnError) as caught:
-        catalog.find("mnist:2.*")
+    check_errors(GOLDEN / "catalog_lookup" / "refused.txt", (partial(catalog.find, name) for name in REFUSED))
 
-    assert str(caught.value) == (
-        "no version '2.*.*' of mnist can be read: 2.0.1 is yanked: wrong labels, 2.0.0 is dropped: its licence ended"
-    )
-    assert caught.value.hint == "Readable: 1.0.0 (canonical). To get it anyway, name it exactly: mnist:2.0.1."
-
-
-def test_a_reference_without_a_version_does_not_give_a_yanked_canonical_version(
-    catalog: CatalogBackend, catalog_url: str
-) -> None:
-    publish(catalog, "mnist:1.0.0")
-    set_state(catalog_url, "1.0.0", "yanked", "wrong labels")
-
-    with pytest.raises(VersionWithdrawnError) as caught:
-        catalog.find("mnist")
-
-    assert str(caught.value) == "the canonical version 1.0.0 of mnist is yanked: wrong labels"
-    assert caught.value.hint == "No version of it is left. To get it anyway, name it exactly: mnist:1.0.0."
-    assert catalog.find("mnist:1.0.0").status is VersionStatus.YANKED
+    assert (VersionWithdrawnError.code, VersionWithdrawnError.exit_code) == ("version_withdrawn", 6)
+    assert catalog.find("wrong:8.0.0").status is VersionStatus.YANKED
+    assert catalog.find("mnist@talk").version == Version(1, 0, 0)
+    assert catalog.find("turned").config == "plain"
+    assert catalog.find("turned/rotated").version == Version(2, 2, 0)
 
 
 def test_an_unknown_version_lists_what_is_published(catalog: CatalogBackend) -> None:
@@ -216,12 +210,7 @@ def test_an_unknown_version_lists_what_is_published(catalog: CatalogBackend) -> 
 
     with pytest.raises(VersionNotFoundError) as exact:
         catalog.find("mnist:2.0.0")
-    with pytest.raises(VersionNotFoundError) as wildcard:
-        catalog.find("mnist:2.*.*")
 
-    assert str(exact.value) == "no version '2.0.0' in mnist"
-    assert str(wildcard.value) == "no version '2.*.*' in mnist"
-    assert exact.value.hint == "Published: 1.1.0 (experimental), 1.0.0 (canonical)."
     assert exact.value.details == {
         "name": "2.0.0",
         "known": ["1.1.0", "1.0.0"],
@@ -232,27 +221,6 @@ def test_an_unknown_version_lists_what_is_published(catalog: CatalogBackend) -> 
         ],
         "num_considered": 2,
     }
-
-
-def test_a_dataset_without_canonical_version_says_so(catalog: CatalogBackend) -> None:
-    publish(catalog, "mnist:1.0.0", promote=False)
-
-    with pytest.raises(VersionNotFoundError) as caught:
-        catalog.find("mnist")
-
-    assert str(caught.value) == "mnist has no canonical version"
-    assert caught.value.hint == "Published: 1.0.0 (experimental). Make one canonical: registry promote mnist:1.0.0"
-
-
-def test_an_unknown_dataset_offers_the_nearest(catalog: CatalogBackend) -> None:
-    publish(catalog, "mnist:1.0.0")
-    publish(catalog, "digits:1.0.0")
-
-    with pytest.raises(DatasetNotFoundError) as caught:
-        catalog.find("mnits")
-
-    assert str(caught.value) == "no dataset 'mnits' in the catalog"
-    assert caught.value.hint == "Did you mean 'mnist'? There are: digits, mnist."
 
 
 def test_an_empty_catalog_says_how_to_begin(catalog: CatalogBackend) -> None:
@@ -266,18 +234,6 @@ def test_an_empty_catalog_says_how_to_begin(catalog: CatalogBackend) -> None:
     assert catalog.datasets() == ()
 
 
-def test_configs_are_told_apart(catalog: CatalogBackend) -> None:
-    publish(catalog, "mnist/plain:1.0.0", default_config=True)
-    publish(catalog, "mnist/rotated:2.0.0", content="r")
-
-    assert catalog.find("mnist").config == "plain"
-    assert catalog.find("mnist/rotated").version == Version(2, 0, 0)
-    with pytest.raises(ConfigNotFoundError) as caught:
-        catalog.find("mnist/rotted")
-    assert str(caught.value) == "no config 'rotted' in mnist"
-    assert caught.value.hint == "Did you mean 'rotated'? There are: plain, rotated."
-
-
 def test_the_default_config_moves(catalog: CatalogBackend) -> None:
     publish(catalog, "mnist/plain:1.0.0", default_config=True)
     publish(catalog, "mnist/rotated:1.0.0", default_config=True)
@@ -287,54 +243,6 @@ def test_the_default_config_moves(catalog: CatalogBackend) -> None:
         ("plain", False),
         ("rotated", True),
     ]
-
-
-def test_a_dataset_without_default_config_needs_one_named(catalog: CatalogBackend) -> None:
-    publish(catalog, "mnist/plain:1.0.0")
-    publish(catalog, "mnist/rotated:1.0.0")
-
-    with pytest.raises(ConfigNotFoundError) as caught:
-        catalog.find("mnist")
-
-    assert str(caught.value) == "mnist has no default config"
-    assert caught.value.hint == "Name one: mnist/plain, mnist/rotated."
-
-
-@pytest.mark.parametrize(("written", "meant"), [("mnist/1.0.0", "mnist:1.0.0"), ("mnist/3", "mnist:3.*.*")])
-def test_a_config_that_reads_as_a_version_is_explained(catalog: CatalogBackend, written: str, meant: str) -> None:
-    publish(catalog, "mnist:1.0.0")
-
-    with pytest.raises(ConfigNotFoundError) as caught:
-        catalog.find(written)
-
-    assert caught.value.hint == f"A version comes after ':', not '/'. Try: {meant}"
-
-
-def test_a_config_of_a_dataset_without_configs_is_explained(catalog: CatalogBackend) -> None:
-    publish(catalog, "mnist:1.0.0")
-
-    with pytest.raises(ConfigNotFoundError) as caught:
-        catalog.find("mnist/plain")
-
-    assert str(caught.value) == "no config 'plain' in mnist"
-    assert caught.value.hint == "mnist has no configs. Name it without one: mnist"
-
-
-def test_an_alias_names_a_version_and_an_unknown_one_offers_the_nearest(
-    catalog: CatalogBackend, catalog_url: str
-) -> None:
-    publish(catalog, "mnist:1.0.0")
-    publish(catalog, "mnist:2.0.0", content="2")
-    execute(
-        catalog_url,
-        "INSERT INTO alias (config_id, name, version_id, set_at, set_by) VALUES (1, 'paper', 1, CURRENT_TIMESTAMP, '')",
-    )
-
-    assert catalog.find("mnist@paper").version == Version(1, 0, 0)
-    with pytest.raises(AliasNotFoundError) as caught:
-        catalog.find("mnist@papre")
-    assert str(caught.value) == "no alias 'papre' in mnist"
-    assert caught.value.hint == "Did you mean 'paper'? There are: paper."
 
 
 def test_lists_show_the_canonical_version_and_the_latest(
