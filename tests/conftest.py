@@ -163,7 +163,6 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
 
 def pytest_collection_finish() -> None:
     """Exclude the collected tests from garbage collection, because each full collection would walk all of them."""
-    gc.collect()
     gc.freeze()
     gc.enable()
     gc.set_threshold(20_000, 20, 20)  # tests that need a collection call it
