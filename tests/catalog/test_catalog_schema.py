@@ -194,8 +194,7 @@ def test_the_names_of_renamed_datasets_are_restored_from_the_log(database_url: s
         execute(database_url, "DELETE FROM dataset_name")
 
 
-@pytest.mark.parametrize("revision", schema.REVISIONS[:-1])
-def test_rows_that_a_way_back_drops_are_restored_from_the_log(database_url: str, revision: str) -> None:
+def test_rows_that_a_way_back_drops_are_restored_from_the_log(database_url: str) -> None:
     """Also of datasets that were renamed later: their events have the names of their time."""
     schema.upgrade(database_url)
     with open_catalog(database_url) as catalog:
@@ -205,14 +204,15 @@ def test_rows_that_a_way_back_drops_are_restored_from_the_log(database_url: str,
         catalog.lifecycle.yank(pudding, "wrong", Version(1, 1, 0), actor="ann")
         catalog.attach(catalog.find("pudding:1.1.0"), Attachment.of("statistics", "later.json", b"[]"), actor="bob")
         catalog.rename("pudding", "cake", actor="ann")
-        expected = answers(catalog)
+        expected = answers(catalog) | {"reservations": ()}  # no events tell of these
 
-    schema.downgrade(database_url, revision)
-    schema.upgrade(database_url)
+    for older in reversed(schema.REVISIONS[:-1]):
+        schema.downgrade(database_url, older)
+        schema.upgrade(database_url)
 
-    assert schema.check(database_url) == []
-    with open_catalog(database_url) as catalog:
-        assert answers(catalog) | {"reservations": ()} == expected | {"reservations": ()}  # no events tell of these
+        assert schema.check(database_url) == []
+        with open_catalog(database_url) as catalog:
+            assert answers(catalog) | {"reservations": ()} == expected, older
 
 
 def test_a_former_name_that_an_older_registry_gave_away_is_not_restored(database_url: str) -> None:

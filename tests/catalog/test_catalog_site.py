@@ -21,7 +21,7 @@ from threading import Barrier
 from typing import Any
 
 import pytest
-from support import TESTS
+from support import TESTS, warm_python
 from support.catalog_samples import publish
 from support.sites import (
     CHANGED_AT,
@@ -251,7 +251,7 @@ def test_eight_processes_read_a_cold_site_at_the_same_time(
         "print(catalog.find('mnist').reference, len(catalog.datasets()), catalog.find('mnist:1.0.0').reference)\n"
     )
     processes = [
-        subprocess.Popen(
+        warm_python.Popen(
             [sys.executable, "-c", program, client.url, str(client.folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -6,8 +6,6 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 TEXTS = sorted(
     path
@@ -31,15 +29,17 @@ def test_the_texts_are_found() -> None:
     assert len(TEXTS) > 300
 
 
-@pytest.mark.parametrize("riddle", RIDDLES)
-def test_a_phrase_that_readers_have_to_decode_is_not_used(riddle: str) -> None:
+def test_a_phrase_that_readers_have_to_decode_is_not_used() -> None:
+    any_riddle = re.compile("|".join(RIDDLES))
     found = [
-        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}: {mend}"
         for path in TEXTS
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if any_riddle.search(line)
+        for riddle, mend in RIDDLES.items()
         if re.search(riddle, line)
     ]
-    assert found == [], RIDDLES[riddle]
+    assert found == []
 
 
 def test_no_module_opens_with_a_question() -> None:
