@@ -40,7 +40,7 @@ from registry.intake.object_tables import (
     require_rows,
 )
 from registry.intake.options import AddOptions
-from registry.intake.source import MAX_BYTES, MAX_ROWS, Files, Rows, Source
+from registry.intake.source import MAX_BYTES, MAX_ROWS, Files, Rows, Source, cut_rows
 from registry.intake.value_types import is_list, make_lists
 from registry.interop.dataset_card import HUGGING_FACE, KEPT
 from registry.model import DatasetMetadata
@@ -209,9 +209,7 @@ def _read_ipc(store: Store, name: str) -> Iterator[Any]:
                     column.validate()  # nbytes follows the offsets of lists; a damaged offset crashes the process
             # Cut before anything is decoded: some programs write one batch with all rows.
             table = arrow.Table.from_batches([batch])
-            step = max(1, min(MAX_ROWS, MAX_BYTES * table.num_rows // max(1, table.nbytes)))
-            for first in range(0, table.num_rows, step):
-                yield table.slice(first, step)
+            yield from (rows.table for rows in cut_rows(table, range(table.num_rows)))
 
 
 def _refuse_unions(name: str, schema: Any) -> None:

@@ -33,7 +33,7 @@ from registry.intake.file_parts import Reader, make_parts, require_same_columns
 from registry.intake.kinds import KINDS
 from registry.intake.media_bytes import format_of
 from registry.intake.options import AddOptions
-from registry.intake.source import MAX_ROWS, BadRow, Files, Rows, Source, is_unicode, list_names
+from registry.intake.source import BadRow, Files, Rows, Source, cut_rows, is_unicode, list_names
 from registry.intake.text_files import (
     BLOCK_BYTES,
     COMPRESSIONS,
@@ -470,19 +470,6 @@ def _without_rows(data: bytes, places: RowPlaces, rows: Sequence[int]) -> bytes:
     starts = [0, *places.stops[rows].tolist()]
     stops = [*places.starts[rows].tolist(), len(data)]
     return b"".join(data[start:stop] for start, stop in zip(starts, stops, strict=True))
-
-
-def cut_rows(table: Any, lines: Sequence[int], bad: Sequence[BadRow] = ()) -> Iterator[Rows]:
-    """Yield ``Rows`` of similar sizes, of at most MAX_ROWS rows and as many bad rows."""
-    most = max(table.num_rows, len(bad))
-    step = -(-most // -(-most // MAX_ROWS)) if most else 1
-    for start in range(0, most, step):
-        stop = start + step
-        yield Rows(
-            table=table if table.num_rows <= step and start == 0 else table.slice(start, step),
-            lines=lines[start:stop],
-            bad=tuple(bad[start:stop]),
-        )
 
 
 DELIMITERS: Final = {",": "comma", "\t": "tab", ";": "semicolon", "|": "vertical bar"}

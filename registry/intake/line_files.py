@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from registry.features import Text
-from registry.intake.csv_files import check_encoding, cut_rows
+from registry.intake.csv_files import check_encoding
 from registry.intake.file_parts import Reader, make_parts
 from registry.intake.kinds import KINDS
 from registry.intake.options import AddOptions
-from registry.intake.source import Files, Rows, Source
+from registry.intake.source import Files, Rows, Source, cut_rows
 from registry.intake.text_files import BLOCK_BYTES, find_last_line_end, find_line_ends, open_text, read_blocks
 from registry.shards.arrow_values import import_pyarrow
 from registry.splits import counted

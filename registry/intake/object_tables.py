@@ -21,7 +21,7 @@ import numpy as np
 
 from registry.errors import SourceError, warn
 from registry.intake.python_values import Column, ValueConverter, array_column, convert_block
-from registry.intake.source import MAX_BYTES, MAX_ROWS, Rows, Source, SourcePart, is_unicode
+from registry.intake.source import MAX_BYTES, MAX_ROWS, Rows, Source, SourcePart, cut_rows, is_unicode
 from registry.intake.value_types import column_errors
 from registry.shards.arrow_values import import_pyarrow, plain_array
 from registry.splits import counted
@@ -387,13 +387,7 @@ def cut_tables(tables: Iterable[Any]) -> Iterator[Rows]:
 def cut_table(table: Any, start: int) -> Iterator[Rows]:
     """Cut an Arrow table or batch into ``Rows`` of bounded size. ``start`` is the number of rows before it."""
     table = plain_table(arrow.Table.from_batches([table]) if isinstance(table, arrow.RecordBatch) else table)
-    rows = table.num_rows
-    if not rows:
-        return
-    step = max(1, min(MAX_ROWS, rows, MAX_BYTES * rows // max(table.nbytes, 1)))
-    for place in range(0, rows, step):
-        part = table.slice(place, step)
-        yield Rows(table=part, lines=range(start + place + 1, start + place + part.num_rows + 1))
+    return cut_rows(table, range(start + 1, start + table.num_rows + 1))
 
 
 def plain_table(table: Any) -> Any:

@@ -123,6 +123,20 @@ def _unpickle_rows(table: Any, lines: Any, keys: Any, bad: Any, are_files: Any) 
     return Rows(table=opened, lines=lines, keys=keys, bad=bad, are_files=are_files)
 
 
+def cut_rows(table: pa.Table, lines: Sequence[int], bad: Sequence[BadRow] = ()) -> Iterator[Rows]:
+    """Cut a table and its bad rows into ``Rows`` of similar sizes within the limits."""
+    most = max(table.num_rows, len(bad))
+    num_pieces = max(-(-most // MAX_ROWS), -(-table.nbytes // MAX_BYTES))
+    step = -(-most // num_pieces) if most else 1
+    for start in range(0, most, step):
+        stop = start + step
+        yield Rows(
+            table=table if table.num_rows <= step and start == 0 else table.slice(start, step),
+            lines=lines[start:stop],
+            bad=tuple(bad[start:stop]),
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcePart:
     """A piece of a source, which can be read from start to end repeatedly, with the same rows each time.

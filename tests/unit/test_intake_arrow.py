@@ -258,6 +258,7 @@ def test_a_malformed_description_of_hugging_face_says_nothing(tmp_path: Path, ki
 @pytest.mark.parametrize(("opener", "write"), FORMATS)
 def test_rows_are_bounded(tmp_path: Path, opener: Opener, write: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow_files, "MAX_ROWS", 5_000)
+    monkeypatch.setattr("registry.intake.source.MAX_ROWS", 5_000)
     table = pa.table({"a": list(range(40_000))})
     every = list(open_files(opener, tmp_path, {"a": write(table)}).parts[0].read())
     assert max(rows.table.num_rows for rows in every) <= 8192
