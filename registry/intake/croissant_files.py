@@ -9,7 +9,6 @@ to the record set of splits. URLs, absolute paths and ``..`` are refused: nothin
 from __future__ import annotations
 
 import fnmatch
-import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -247,8 +246,7 @@ class _Opener:
             expected = digests.get(name, "")
             if not _SHA256.fullmatch(expected):  # often a placeholder, such as the URL of a GitHub issue
                 continue
-            with (root_of(self._folder.store) / name).open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            digest = self._folder.store.sha256(name)
             if digest != expected:
                 raise SourceError(
                     f"{name}: sha256 mismatch: expected {expected}, as in {self._document.name}, found {digest}",

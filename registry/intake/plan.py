@@ -243,6 +243,11 @@ class Plan:
         return self.source.path_column if self.source.path_column in self.stored() else ""
 
     @property
+    def has_splits(self) -> bool:
+        """Whether records may belong to several splits."""
+        return self.split_by is not None or self.holdout is not None or len(self.source.splits) > 1
+
+    @property
     def new_names(self) -> Mapping[str, str]:
         """The new names of splits in a column; each of these splits must occur."""
         return self.renamed if self.split_by is not None and "rename_splits" not in self.remembered else {}

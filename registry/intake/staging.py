@@ -134,16 +134,15 @@ def stage_source(
         UsageError: ``plan.holdout`` does not fit the source.
         StorageError: the disk is full or not writable.
     """
-    source, rule, split_by, holdout, bad = plan.source, plan.rule, plan.split_by, plan.holdout, plan.bad
-    features, num_rows = plan.stored(), plan.num_rows
+    source, rule, bad, features, num_rows = plan.source, plan.rule, plan.bad, plan.stored(), plan.num_rows
     encoder = ChunkEncoder(
         schema=plan.schema,
         rule=rule,
-        split_by=split_by,
+        split_by=plan.split_by,
         renamed=plan.renamed,
-        holdout=holdout,
-        held_from=_held_from(source.splits, holdout) if split_by is None else "train",
-        path_column=plan.path_column if split_by is not None or holdout is not None or source.splits[1:] else "",
+        holdout=plan.holdout,
+        held_from=_held_from(source.splits, plan.holdout) if plan.split_by is None else "train",
+        path_column=plan.path_column if plan.has_splits else "",
     )
     final = version_folder(name, config, _NEXT)
     store.clear_abandoned(final.rpartition("/")[0])
@@ -167,9 +166,7 @@ def stage_source(
         else:
             with ExitStack() as stack:
                 engine = stack.enter_context(_choose_engine(processes, num_rows))
-                sorters = _Sorters(
-                    stack, staged.store, source, holdout, split_by, budget_bytes, plan.new_names, num_rows
-                )
+                sorters = _Sorters(stack, staged.store, plan, budget_bytes)
                 offsets = _Offsets() if rule.kind == "content" and set(rule.columns) != set(features) else None
                 if offsets is not None:
                     for encoded, _ in _encode(source, encoder, engine, None, None):
@@ -279,20 +276,15 @@ class _Sorters:
 
     stack: ExitStack
     store: Store
-    source: Source
-    holdout: Holdout | None
-    split_by: str | None
+    plan: Plan
     budget_bytes: int
-    renamed: Mapping[str, str]
-    num_rows: int | None
     sorters: dict[str, ExternalSorter] = field(default_factory=dict)
     seen: dict[str, Occurrences] = field(default_factory=dict)
     marks: dict[str, list[Hashes]] = field(default_factory=dict)
     has_splits: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        # Not in ``add``, because the names of splits are found by a walk over all parts.
-        self.has_splits = self.split_by is not None or self.holdout is not None or len(self.source.splits) > 1
+        self.has_splits = self.plan.has_splits  # found by a walk over all parts
 
     def add(self, encoded: Encoded, chunk: Chunk, offsets: _Offsets | None) -> None:
         """Add the records of a chunk to the sorters of their splits."""
@@ -332,29 +324,29 @@ class _Sorters:
         progress: ProgressCallback | None,
     ) -> list[tuple[Split, tuple[Shard, ...]]]:
         """Write the shards of every split, and put the results of the folds of a publication into ``results``."""
-        for name in self.source.splits if self.split_by is None else ():
+        for name in self.plan.source.splits if self.plan.split_by is None else ():
             if name not in self.sorters:
-                first = next(part.name for part in self.source.parts if part.split == name)
+                first = next(part.name for part in self.plan.source.parts if part.split == name)
                 raise SourceError(
                     f"{first}: the split {name!r} has no rows",
                     hint="Every split needs at least one row. Leave its files out, or choose the splits: "
                     f"{spell('splits', {'NAME': 'GLOB'})}",
                     details={"split": name},
                 )
-        for old, new in self.renamed.items():
+        for old, new in self.plan.new_names.items():
             if new not in self.sorters:
                 raise UsageError(
-                    f"the column {self.split_by!r} has no split {old!r} to rename",
+                    f"the column {self.plan.split_by!r} has no split {old!r} to rename",
                     hint=suggest(old, list(self.sorters), have="The splits are:"),
                     details={"split": old, "splits": list(self.sorters)},
                 )
-        if self.holdout is not None and self.holdout.split not in self.sorters:
+        if self.plan.holdout is not None and self.plan.holdout.split not in self.sorters:
             raise SourceError(
-                f"the holdout {self.holdout.split!r} has no rows",
+                f"the holdout {self.plan.holdout.split!r} has no rows",
                 hint=f"Choose a larger percentage, or leave out {spell('holdout')}."
-                if self.split_by is None
+                if self.plan.split_by is None
                 else f"With {spell('split_by')}, it is part of 'train'. Choose a larger percentage, or leave it out.",
-                details={"split": self.holdout.split},
+                details={"split": self.plan.holdout.split},
             )
         if not self.sorters:
             raise SourceError("there are no rows", hint="Add a source with one row or more.", details={})
@@ -381,31 +373,32 @@ class _Sorters:
         return written
 
     def _order(self) -> list[str]:
-        names = [name for name in self.source.splits if name in self.sorters]
+        names = [name for name in self.plan.source.splits if name in self.sorters]
         others = sorted(set(self.sorters) - set(names), key=_field_order)
         return [*names, *others]
 
     def _sorter(self, name: str) -> ExternalSorter:
         if name not in self.sorters:
-            check_cases([*self.sorters, name], column=self.split_by)
+            check_cases([*self.sorters, name], column=self.plan.split_by)
             try:
                 check_split_name(name)
             except UsageError as error:
                 raise SourceError(
-                    f"column {self.split_by!r}: {name!r:.60} is not the name of a split",
+                    f"column {self.plan.split_by!r}: {name!r:.60} is not the name of a split",
                     hint=f"{error.hint} To give it another name: {spell('rename_splits', {name[:60]: 'NAME'})}",
                     details={"split": name[:200]},
                 ) from error
             if len(self.sorters) == MOST_SPLITS:
                 raise SourceError(
-                    f"column {self.split_by!r} names more than {MOST_SPLITS} splits",
+                    f"column {self.plan.split_by!r} names more than {MOST_SPLITS} splits",
                     hint=f"Choose a column with few values for {spell('split_by')}.",
-                    details={"column": self.split_by},
+                    details={"column": self.plan.split_by},
                 )
             folder = self.store.local_root
             # All sorters share the memory. If a column names the splits, the number of sorters is known only at the
             # end.
-            share = max(_LEAST_BUDGET_BYTES, self.budget_bytes // max(len(self.source.splits), len(self.sorters) + 1))
+            num_splits = max(len(self.plan.source.splits), len(self.sorters) + 1)
+            share = max(_LEAST_BUDGET_BYTES, self.budget_bytes // num_splits)
             for other in self.sorters.values():
                 other.reduce_budget(share)
             sorter = ExternalSorter(split=name, folder=folder, budget_bytes=share)
@@ -415,7 +408,7 @@ class _Sorters:
     def _numbered(self, name: str, keyed: Keyed, offsets: _Offsets | None) -> SortKeys:
         """Return the sort keys of content keys. A record that occurred before gets a new key."""
         if name not in self.seen:
-            self.seen[name] = Occurrences(0 if self.has_splits else self.num_rows or 0)
+            self.seen[name] = Occurrences(0 if self.has_splits else self.plan.num_rows or 0)
         seen, hashes = self.seen[name], first_words(keyed.sort_keys)
         if keyed.contents is None or offsets is None:
             numbers = seen.count(hashes)
