@@ -17,7 +17,7 @@ import posixpath
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +33,7 @@ from registry.intake.file_parts import (
     account_for_source,
     decode_text,
     in_folders,
+    label_of,
     open_parts,
     refuse_folder_columns,
 )
@@ -61,13 +62,17 @@ _COLUMNS: Final = {"images": "image", "audio": "audio", "videos": "video", "text
 
 _TARGETS: Final = frozenset(
     f"{word}{ending}"
-    for word in ("annotation", "ground_truth", "groundtruth", "gt", "label", "mask", "segmentation", "target")
+    for word in ("annot", "annotation", "ground_truth", "groundtruth", "gt", "label", "mask", "segmentation", "target")
     for ending in ("", "s")
 )
 """Names of folders whose files say something about the files of the same names in another folder."""
 
-_TARGET_ENDING: Final = re.compile(rf"[._-]({'|'.join(sorted(_TARGETS, key=len, reverse=True))})$", re.IGNORECASE)
+_TARGET_WORDS: Final = "|".join(sorted(_TARGETS, key=len, reverse=True))
+_TARGET_ENDING: Final = re.compile(rf"[._-]({_TARGET_WORDS})$", re.IGNORECASE)
 """The end of the name of such a file, as in ``17_mask.png`` beside ``17.jpg``."""
+
+_TARGET_FOLDER: Final = re.compile(rf"[._-]?({_TARGET_WORDS})$", re.IGNORECASE)
+"""The end of the name of a folder of such files, as in ``train_masks`` or ``trainannot`` beside ``train``."""
 
 _MOST_TARGETS: Final = 1000
 
@@ -209,25 +214,33 @@ def _describe_alike(names: Iterable[str]) -> str:
 
 def _refuse_pairs(location: str, folders: Sequence[str], splits: Mapping[str, Sequence[str]]) -> None:
     """Refuse ``images/0.jpg`` beside ``masks/0.png``, which belong to one record. Raises SourceError."""
-    target = next((folder for folder in folders if folder.lower() in _TARGETS), None)
-    if target is None:
-        return
-    for names in splits.values():
-        stems = defaultdict(set)
-        for name in names:
-            folder, _, file = name.rpartition("/")
+    classes = set(folders)
+    for target in folders:
+        base = _TARGET_FOLDER.sub("", target)
+        pair = [base, target] if base else folders
+        if base == target or not classes.issuperset(pair):
+            continue
+        if all(_share_names(names, pair) for names in splits.values()):
+            raise SourceError(
+                f"{location}: the folders {' and '.join(pair[:5])} have files of the same names, so that {target} is "
+                "probably no class",
+                hint=f"If they are classes, rename the folder {target}. To have both files in one record, call them "
+                "0.image.jpg and 0.mask.png in one folder, and add a tar of it: "
+                "tar --sort=name -cf NAME.tar -C FOLDER .",
+                details={"location": location, "folders": list(folders[:100])},
+            )
+
+
+def _share_names(names: Sequence[str], folders: Collection[str]) -> bool:
+    """Whether the files of the folders have the same names. Some files may lack a target, and some targets a file."""
+    stems = defaultdict(set)
+    for name in names:
+        folder, _, file = name.rpartition("/")
+        if label_of(name) in folders:
             stem = file.rpartition(".")[0] if kind_of(file) else file  # 17, or scan.17, has no extension
             stems[folder].add(_TARGET_ENDING.sub("", stem))
-        # Some files may lack a target, and some targets their file.
-        if any(not (other <= first or first <= other) for first, *others in [list(stems.values())] for other in others):
-            return
-    raise SourceError(
-        f"{location}: the folders {' and '.join(folders[:5])} have files of the same names, so that {target} is "
-        "probably no class",
-        hint=f"If they are classes, rename the folder {target}. To have both files in one record, call them 0.image.jpg"
-        " and 0.mask.png in one folder, and add a tar of it: tar --sort=name -cf NAME.tar -C FOLDER .",
-        details={"location": location, "folders": list(folders[:100])},
-    )
+    first, *others = list(stems.values()) or [set[str]()]
+    return all(other <= first or first <= other for other in others)
 
 
 def _describe(kind: str, files: Files, names: Sequence[str], wish: Wish | None) -> tuple[Feature, Convert, str]:

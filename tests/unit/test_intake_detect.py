@@ -212,6 +212,23 @@ def test_masks_are_recognized_by_the_end_of_their_names(tmp_path: Path, mask: st
     assert error.message.endswith("have files of the same names, so that masks is probably no class")
 
 
+@pytest.mark.parametrize("target", ["{}annot", "{}_masks", "{}-GT"])
+def test_a_folder_of_masks_may_be_named_after_the_folder_of_its_pictures(tmp_path: Path, target: str) -> None:
+    names = {"roads": ("1", "2"), "parks": ("3", "4")}
+    files = [
+        f"{form.format(folder)}/{name}.png" for folder in names for name in names[folder] for form in ("{}", target)
+    ]
+    error = error_of(write(tmp_path, dict.fromkeys(files, PNG)))
+    mask = target.format("parks")
+    assert error.message == (
+        f"{tmp_path}: the folders parks and {mask} have files of the same names, so that {mask} is probably no class"
+    )
+    (tmp_path / mask / "3.png").rename(tmp_path / mask / "5.png")
+    (tmp_path / target.format("roads") / "1.png").rename(tmp_path / target.format("roads") / "6.png")
+    label = open_source(tmp_path).hints["label"]
+    assert label == ClassLabel(names=sorted(form.format(folder) for form in ("{}", target) for folder in names))
+
+
 TAR = "--sort=name -cf NAME.tar"
 
 
