@@ -40,6 +40,7 @@ from registry.storage.faults import storage_errors
 _CARD: Final = "README.md"
 _DOCUMENTS: Final = (
     *("readme", "license", "licence", "citation", "changelog", "copying", "notice", "authors", "datasheet"),
+    "contributing",
 )
 _DOCUMENT_EXTENSIONS: Final = ("", ".txt", ".md", ".rst", ".html", ".pdf", ".bib", ".cff")
 _CHECKSUMS: Final = ("sha256sums", "sha512sums", "sha1sums", "md5sums", "checksums", "checksum", "md5sum", "sha256sum")
@@ -69,7 +70,10 @@ _OTHER_FORMATS: Final = (
         "Read a table with pandas: registry.add(pandas.read_sql('SELECT * FROM T', 'sqlite:///' + {path!r}), 'NAME')",
     ),
     ((".avro",), "Read it with polars: registry.add(polars.read_avro({path!r}), 'NAME')"),
-    ((".h5", ".hdf5", ".mat", ".arff"), "Read it in Python, and pass arrays: registry.add({{'x': array}}, 'NAME')"),
+    (
+        (".h5", ".hdf5", ".mat", ".arff", "-ubyte", "-ubyte.gz"),
+        "Read it in Python, and pass arrays: registry.add({{'x': array}}, 'NAME')",
+    ),
     (
         (".pkl", ".pickle", ".pth"),
         "A pickle can run code, so it is never opened here. Load it in Python: registry.add(object, 'NAME')",
@@ -228,7 +232,12 @@ def _group(files: Files) -> dict[str, list[str]]:
     records = {kind: those for kind, those in records.items() if those}
     if len(records) > 1 and not _are_described(files, records):
         records.pop("text", None)
-    return records or {kind: those for kind, those in result.items() if those}
+    records = records or {kind: those for kind, those in result.items() if those}
+    if [*records] == ["text"] and len(records["text"]) <= _MOST_NOTES:
+        unknown = sum(files.size_of(name) for name in others if _why_side_file(name) is None)
+        if sum(map(files.size_of, records["text"])) < unknown:  # notes about data of another kind
+            return {}
+    return records
 
 
 def _are_described(files: Files, records: Mapping[str, Sequence[str]]) -> bool:
@@ -282,16 +291,14 @@ def _skip_others(files: Files, names: Iterable[str], *, kind: str | None = None)
     if len(used) == len(files.names):
         return files.skipped
     others: defaultdict[tuple[Role, str], list[str]] = defaultdict(list)
+    reasons = {None: "no known kind", ARCHIVE: "an archive beside other files", "text": "a note"}
     for name in files.names:
         if name in used:
             continue
         if name == _CARD:
             others["metadata", "the dataset card"].append(name)
         else:
-            own = kind_of(name)
-            reason = _why_side_file(name) or (
-                "a note" if own == "text" and kind != "text" else "no known kind" if own is None else f"not {kind}"
-            )
+            reason = _why_side_file(name) or reasons.get(kind_of(name), f"not {kind}")
             others["skipped", reason].append(name)
     uses = [use for (role, reason), some in sorted(others.items()) for use in files.uses(some, role, reason=reason)]
     return (*files.skipped, *uses)
@@ -356,15 +363,17 @@ def _ambiguous(files: Files, found: Mapping[str, Sequence[str]], archives: Seque
             f"call it metadata{extension} there, with a column file_name"
         )
     elif media and "text" in by_number:
-        text = found["text"][0].rpartition("/")[2]
-        hint += (
-            f". If {text} describes the {described}, write it as metadata.csv, with a column file_name"
-            if len(found["text"]) <= _MOST_NOTES
-            else f". To have {text} and a file of the same name in one record, move them into one folder, and add a "
-            "tar of it"
-        )
+        stems = {name.rpartition("/")[2].rpartition(".")[0] for kind in media for name in found[kind]}
+        texts = [name.rpartition("/")[2] for name in found["text"]]
+        if len(texts) <= _MOST_NOTES:
+            hint += f". If {texts[0]} describes the {described}, write it as metadata.csv, with a column file_name"
+        elif text := next((name for name in texts if name.rpartition(".")[0] in stems), None):
+            hint += f". To have {text} and a file of the same name in one record, move them into one folder, and add "
+            hint += "a tar of it"
     elif tables and "text" in by_number:
         hint += ". To have the texts and the columns in one record, write each text into a column of the table"
+    elif archives:
+        hint += ". To add the files in the archives, name the archives instead of the folder"
     return SourceError(
         f"{files.location} contains files of several kinds: {', '.join(counts)}",
         hint=hint,
@@ -373,18 +382,23 @@ def _ambiguous(files: Files, found: Mapping[str, Sequence[str]], archives: Seque
 
 
 def _unknown(files: Files) -> SourceError:
-    names = ", ".join(repr(name) for name in files.names[:3]) + (" ..." if files.names[3:] else "")
-    hint = next(filter(None, (_how_to_read(files, name) for name in files.names)), None)
+    unknown = [name for name in files.names if kind_of(name) is None and _why_side_file(name) is None] or files.names
+    names = ", ".join(map(repr, unknown[:3])) + (" ..." if unknown[3:] else "")
+    hints = {hint for name in unknown[:3] if (hint := _how_to_read(files, name))}
     return SourceError(
         f"{files.location}: the kind of {names} is unknown",
-        hint=hint or f"Name the kind: {spell('kind=KIND')}, with one of {', '.join(KINDS)}.",
+        hint=hints.pop()
+        if len(hints) == 1
+        else f"Name the kind: {spell('kind=KIND')}, with one of {', '.join(KINDS)}. "
+        "Or read the files in Python, and pass rows: registry.add([{'id': 1}, {'id': 2}], 'NAME')",
         details={"location": files.location, "files": list(files.names[:100])},
     )
 
 
 def _how_to_read(files: Files, name: str) -> str | None:
     """Explain how to add a file that is read by other software, or return None for other files."""
-    extension, path = extension_of(name), root_of(files.store) / name
+    path = root_of(files.store) / name
     if not path.is_relative_to(Path(files.location).resolve()):  # a temporary copy from an archive or a URL
         path = Path(name)
-    return next((hint.format(path=str(path)) for extensions, hint in _OTHER_FORMATS if extension in extensions), None)
+    ending = name.lower()
+    return next((hint.format(path=str(path)) for ends, hint in _OTHER_FORMATS if ending.endswith(ends)), None)

@@ -193,7 +193,34 @@ def test_many_texts_beside_images_say_how_to_have_both(tmp_path: Path) -> None:
     pairs = {f"images/{name}.png": PNG for name in range(5)} | {f"labels/{name}.txt": b"0 0.5" for name in range(5)}
     hint = error_of(write(tmp_path, pairs)).hint
     assert hint is not None
-    assert hint.endswith("in one record, move them into one folder, and add a tar of it")
+    assert hint.endswith(
+        ". To have 0.txt and a file of the same name in one record, move them into one folder, and add a tar of it"
+    )
+    lists = {f"lists/{name}.txt": b"1\n2\n" for name in ("all", "first", "second", "third")}
+    error = error_of(write(tmp_path / "others", {"images/1.png": PNG} | lists))
+    assert error.hint == "Choose the records; the other files are skipped: kind='text' or kind='images'"
+
+
+@pytest.mark.parametrize(
+    "notes", [["NOTES.md"], ["about/README.md"], ["CONTRIBUTING.md", "tools/a.txt", "tools/b.txt"]]
+)
+def test_notes_about_files_of_unknown_kinds_are_no_records(tmp_path: Path, notes: list[str]) -> None:
+    write(tmp_path, dict.fromkeys(notes, b"How to read the trees.") | {"LICENSE": b"MIT", "b.trees": b"(S (NP"})
+    assert open_source(tmp_path).kind == "text"  # the texts are most of the bytes
+    write(tmp_path, {"a.trees": b"(S (NP (D the) (N cat)) (VP (V sat)))" * 9})
+    assert error_of(tmp_path).message == f"{tmp_path}: the kind of 'a.trees', 'b.trees' is unknown"
+    assert open_source(tmp_path, AddOptions(kind="text")).kind == "text"
+    write(tmp_path, {f"{number}.txt": b"one" for number in range(4)})
+    assert open_source(tmp_path).kind == "text"
+
+
+def test_the_hint_for_files_of_other_software_fits_all_of_them(tmp_path: Path) -> None:
+    idx = write(tmp_path / "idx", {"t10k-images-idx3-ubyte.gz": b"\0\0\x08\3", "t10k-labels-idx1-ubyte": b"\0\0\x08\1"})
+    assert error_of(idx).hint == "Read it in Python, and pass arrays: registry.add({'x': array}, 'NAME')"
+    boxes = write(tmp_path / "boxes", {f"{number}.xml": b"<a/>" for number in range(4)})
+    assert (error_of(boxes).hint or "").endswith(
+        "Or read the files in Python, and pass rows: registry.add([{'id': 1}, {'id': 2}], 'NAME')"
+    )
 
 
 def test_pictures_and_their_masks_are_no_classes(tmp_path: Path) -> None:
@@ -324,9 +351,17 @@ def test_a_mixture_is_an_error_and_a_forced_kind_resolves_it(tmp_path: Path) -> 
     source = open_source(tmp_path, AddOptions(kind="images"))
     assert keys(source) == ["1.png", "2.png"]
     assert account(source)["a.csv"] == ("skipped", "not images")
-    assert account(source)["b.zip"] == ("skipped", "not images")
+    assert account(source)["b.zip"] == ("skipped", "an archive beside other files")
     source = open_source(tmp_path, AddOptions(kind="csv"))
     assert account(source)["1.png"] == ("skipped", "not csv")
+
+
+def test_archives_beside_pictures_are_added_by_themselves(tmp_path: Path) -> None:
+    error = error_of(write(tmp_path, {"1.png": PNG, "a/b.zip": make_zip({"2.png": PNG})}))
+    assert error.hint == (
+        "Choose the records; the other files are skipped: kind='images'. To add the files in the archives, name the "
+        "archives instead of the folder"
+    )
 
 
 def test_metadata_belongs_to_media(tmp_path: Path) -> None:
@@ -406,7 +441,10 @@ def test_empty_and_unknown_sources(tmp_path: Path) -> None:
     unknown = write(tmp_path / "unknown", {"a.bin": b"\0", "b.bin": b"\0"})
     error = error_of(unknown)
     assert str(error) == f"{unknown}: the kind of 'a.bin', 'b.bin' is unknown"
-    assert error.hint == f"Name the kind: kind=KIND, with one of {', '.join(KINDS)}."
+    assert error.hint == (
+        f"Name the kind: kind=KIND, with one of {', '.join(KINDS)}. "
+        "Or read the files in Python, and pass rows: registry.add([{'id': 1}, {'id': 2}], 'NAME')"
+    )
     sheet = write(tmp_path / "sheet", {"a.xlsx": make_zip({"xl/workbook.xml": b""})}) / "a.xlsx"
     assert error_of(sheet).hint == f"Read it with pandas: registry.add(pandas.read_excel('{sheet}'), 'NAME')"
     archive = write(tmp_path / "zipped", {"b.zip": make_zip({"a.xpt": b"\0"})}) / "b.zip"
