@@ -145,10 +145,9 @@ class Dense:
     values: Array
 
     def block(self, reader: ColumnReader, rows: Rows, *, copy: bool) -> BlockColumn:  # noqa: ARG002 (as Stored)
-        """The values of ``rows``; without ``copy``, those of a slice are a view."""
+        """The values of ``rows``; the array of a slice is a read-only view, which a reader that copies copies later."""
         if isinstance(rows, slice):
-            values = self.values[rows]
-            return ArrayColumn(values.copy() if copy else values, copy)
+            return ArrayColumn(self.values[rows], copy)
         return ArrayColumn(self.values.take(rows, axis=0))
 
     def getter(self, reader: ColumnReader, *, copy: bool) -> Callable[[int], Any]:  # noqa: ARG002 (as Stored)

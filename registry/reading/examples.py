@@ -667,7 +667,8 @@ class ExampleReader:
             if state.num_left:
                 for item_list in item_lists(self._order_of(state.epoch), state.intervals):
                     started = time.perf_counter()
-                    yield cursor.hand_out(item_list.items, positions_each=item_list.positions_each)
+                    items = cursor.hand_out(item_list.items, positions_each=item_list.positions_each)
+                    yield items if item_list.make is None else map(item_list.make, items)
                     state = state.advance(item_list.num_positions)
                     cursor.set(state)
                     self._keeper.count(item_list.num_positions, time.perf_counter() - started)

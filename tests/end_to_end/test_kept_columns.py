@@ -134,6 +134,21 @@ def test_values_may_be_changed_unless_views_were_asked_for(catalog: Catalog) -> 
     assert not any(example["vector"].flags.writeable for example in dataset.read("train", in_order, copy=False))
 
 
+def test_consecutive_examples_are_copied_too_and_a_batch_keeps_no_other_in_memory(catalog: Catalog) -> None:
+    dataset = catalog.dataset("goods")
+    dataset.keep_columns()
+    ways: list[tuple[Any, bool]] = [("disk", False), ("disk", True), ("memory", False), ("memory", True)]
+    for keep, add_ids in ways:
+        config = registry.ReadConfig(interleave_cycle_length=1, add_tfds_id=add_ids)
+        reader = dataset.read("train", config, keep=keep)
+        before = [plain(example) for example in reader]
+        for values in (next(reader.batches(8)), next(reader.blocks()), reader[2:5], next(iter(reader))):
+            values["vector"][...] = 0
+        assert [plain(example) for example in reader] == before
+        assert all(values["vector"].base is None for values in reader.batches(8))
+        assert is_kept(reader)
+
+
 def test_a_state_continues_with_or_without_columns(catalog: Catalog) -> None:
     dataset = catalog.dataset("goods")
     dataset.keep_columns()
