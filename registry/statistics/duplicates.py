@@ -46,6 +46,9 @@ _MOST_SORTED: Final = 2**20
 _MOST_CELLS: Final = 2**22
 """The maximum size of a table with a count of 64 bits for each place of a digest and each split: 32 MiB."""
 
+_FEW: Final = 8
+"""A table has at most this many cells for each digest that occurred before; it takes less time than sorting those."""
+
 _MOST_SHARED: Final = 100
 """The maximum number of other splits in the result of a split."""
 
@@ -141,35 +144,41 @@ def _count_repeated(piles: Iterable[Iterable[bytes | memoryview]]) -> tuple[Plac
     Results are in the order of the numbers, then of the splits.
     """
     rows: list[Words] = []
-    weights: list[npt.NDArray[Any]] = []
-    ends: list[int] = []
-    for parts in piles:
+    weights: list[Places] = []
+    splits: list[int] = []
+    is_weighted = False
+    for split, parts in enumerate(piles):
         for part in parts:
             piece = np.frombuffer(part, np.uint64).reshape(-1, 2)
+            weight: Places = np.broadcast_to(1, len(piece))
             differ = _differ(piece)
-            weight: npt.NDArray[Any] = np.ones(len(piece), np.bool_)
             if 2 * np.count_nonzero(differ) < len(piece):
                 # Of equal neighbours, keep only the first and the last: all records of a large version may be equal.
                 kept = np.flatnonzero(differ[1:] | differ[:-1])
-                piece, weight = piece[kept], np.diff(kept, append=len(piece))
+                piece, weight, is_weighted = piece[kept], np.diff(kept, append=len(piece)), True
             rows.append(piece)
             weights.append(weight)
-        ends.append(sum(map(len, rows)))
+            splits.append(split)
     groups = equal_places(*(rows[0] if len(rows) == 1 else np.concatenate([_NO_ROWS, *rows])).T)
     others = np.flatnonzero(groups != np.arange(groups.size, dtype=np.int32))
     if not others.size:
         return _NONE, _NONE, _NONE
-    again = np.flatnonzero(np.bincount(groups)[groups] > 1)
-    pairs = groups[again].astype(np.int64) * len(ends) + np.searchsorted(ends, again, side="right")
-    weight = np.concatenate(weights).take(again)
-    if groups.size * len(ends) <= _MOST_CELLS:
-        table = np.bincount(pairs, weight)
-        pairs = np.flatnonzero(table)
-        counts = table[pairs]
-    else:
-        pairs, places = np.unique(pairs, return_inverse=True)
-        counts = np.bincount(places, weight)
-    return pairs // len(ends), pairs % len(ends), counts.astype(np.int64)
+    ends, num_splits = np.cumsum([*map(len, rows)]), splits[-1] + 1
+    if groups.size * num_splits <= min(_MOST_CELLS, _FEW * others.size):
+        table = np.zeros((num_splits, groups.size), np.int64)
+        for split, some, weight in zip(splits, np.split(groups, ends[:-1]), weights, strict=True):
+            np.add.at(table[split], some, weight)
+        numbers = np.flatnonzero(table.sum(axis=0) > 1)
+        table = table[:, numbers]
+        places, of_splits = np.nonzero(table.T)
+        return numbers[places], of_splits, table[of_splits, places]
+    is_repeated = np.zeros(groups.size, np.bool_)
+    is_repeated[others] = is_repeated[groups[others]] = True
+    again = np.flatnonzero(is_repeated)
+    pairs = groups[again].astype(np.int64) * num_splits + np.array(splits)[np.searchsorted(ends, again, "right")]
+    pairs, places = np.unique(pairs, return_inverse=True)
+    counts = np.bincount(places, np.concatenate(weights)[again] if is_weighted else None)
+    return pairs // num_splits, pairs % num_splits, counts.astype(np.int64)
 
 
 def _differ(rows: Words) -> npt.NDArray[np.bool_]:
