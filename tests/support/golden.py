@@ -23,21 +23,26 @@ _PLACE = re.compile(rf"{re.escape(str(TESTS))}/(\S+), line \d+")
 
 
 def check_errors(
-    path: Path, calls: Iterable[Callable[[], object]], *, details: Sequence[str] = (), folder: str | Path | None = None
+    path: Path,
+    calls: Iterable[Callable[[], object]] | Mapping[str, Callable[[], object]],
+    *,
+    details: Sequence[str] = (),
+    folder: str | Path | None = None,
 ) -> None:
     """Compare the errors of all calls with the file; each begins with its class and the builtins it derives from.
 
     Args:
         path: the golden file.
-        calls: each raises an error of the registry.
+        calls: each raises an error of the registry. In a mapping, it has a name, which is above its error.
         details: the entries of ``details`` that each error must have, which are compared, too.
         folder: a temporary folder or its URL, which is FOLDER in the file.
     """
+    named = calls.items() if isinstance(calls, Mapping) else (("", call) for call in calls)
     blocks = []
-    for call in calls:
+    for name, call in named:
         with pytest.raises(RegistryError) as caught:
             call()
-        blocks.append(_describe(caught.value, details))
+        blocks.append((f"== {name}\n" if name else "") + _describe(caught.value, details))
     check_texts(path, blocks, folder=folder)
 
 

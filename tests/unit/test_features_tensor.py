@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.golden import check_errors
 
 from registry.errors import CorruptExampleError, FeatureError
 from registry.features import BBox, ClassLabel, FeaturesDict, Scalar, Tensor, Text, codec_of
@@ -21,34 +24,16 @@ def test_uint64_keeps_its_bits_in_int64() -> None:
     assert decode_one(Scalar("uint64"), {"x": flat}) == np.uint64(2**64 - 1)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "value", "message"),
-    [
-        ("uint8", 300, "feature 'x': expected dtype uint8, found 300"),
-        ("uint8", -1, "feature 'x': expected dtype uint8, found -1"),
-        ("int32", 1.5, "feature 'x': expected dtype int32, found 1.5"),
-        ("int64", float("nan"), "feature 'x': expected dtype int64, found nan"),
-        ("int64", 2.0**63, "feature 'x': expected dtype int64, found 9.223372036854775808e18"),
-        ("int64", 2**63, "feature 'x': expected dtype int64, found 9223372036854775808"),
-        ("uint64", 2**64, "feature 'x': expected dtype uint64, found 18446744073709551616"),
-        ("bool", 2, "feature 'x': expected dtype bool, found 2"),
-        ("bool", "False", "feature 'x': expected dtype bool, found 'False'"),
-        ("float32", 1e39, "feature 'x': expected dtype float32, found 1e+39"),
-        ("float64", 1e300, "feature 'x': expected dtype float32, found 1e+300"),
-        ("float16", 70000, "feature 'x': expected dtype float16, found 70000"),
-        ("float32", None, "feature 'x': expected dtype float32, found None"),
-        ("float32", 1j, "feature 'x': expected dtype float32, found 1j"),
-        ("int64", [1, 2], "feature 'x': expected shape (), found (2,)"),
-        ("int64", [[1], [2, 3]], "feature 'x': cannot convert [[1], [2, 3]] to an array: its rows differ in length"),
-        (str, 5, "feature 'x': expected text or bytes, found 5"),
-        (str, "\ud800", "feature 'x': '\\ud800' is not valid Unicode text: surrogates not allowed"),
-    ],
-)
-def test_value_that_does_not_fit_is_refused(dtype: Any, value: Any, message: str) -> None:
-    with pytest.raises(FeatureError) as caught:
-        codec_of(FeaturesDict({"x": dtype})).encode({"x": value})
-    assert str(caught.value).replace("9.223372036854776e+18", "9.223372036854775808e18") == message
-    assert caught.value.details["feature"] == "x"
+UNFIT: list[tuple[Any, Any]] = [
+    *(("uint8", 300), ("uint8", -1), ("int32", 1.5), ("int64", float("nan")), ("int64", 2.0**63), ("int64", 2**63)),
+    *(("uint64", 2**64), ("bool", 2), ("bool", "False"), ("float32", 1e39), ("float64", 1e300), ("float16", 70000)),
+    *(("float32", None), ("float32", 1j), ("int64", [1, 2]), ("int64", [[1], [2, 3]]), (str, 5), (str, "\ud800")),
+]
+
+
+def test_value_that_does_not_fit_is_refused() -> None:
+    calls = (partial(codec_of(FeaturesDict({"x": dtype})).encode, {"x": value}) for dtype, value in UNFIT)
+    check_errors(Path(__file__).with_name("golden") / "features_tensor.txt", calls, details=["feature"])
 
 
 @pytest.mark.parametrize(

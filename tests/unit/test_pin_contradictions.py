@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from support.golden import check_texts
 from support.pin_law_samples import make_source, pin, whole_file
 
 from registry.errors import PinChangedError, PinFormatError
@@ -51,101 +53,72 @@ def take_split(name: str) -> Change:
 
 
 PLACES = {"most": 0, "union": 1, "gap": 2, "none": 3, "shards": 4, "rich": 6}
-NONE = "does not match a slice without records"
-ALIAS = "the alias differs from the one in the request {}"
-OUTSIDE = "{!r} does not name a file inside its store"
-FIRST, LAST = (f"numbers-train.tfrecord-0000{index}-of-00004" for index in (0, 3))
-DEEP = "features.json: it is nested more than 100 levels deep"
 ONES = "1" * 64 + "-" + "1" * 64
-FILES = "tf.data shuffle of files: Philox 4x32-10, as TensorFlow 2 seeds it"
-TEMPLATE = "invalid shard file template '../{SHARD_INDEX}': it is not a path below the version's folder"
 
-CONTRADICTIONS: list[tuple[str, Change, str, str]] = [
-    ("most", setting("name", to="gap"), "name", "two pins have the name 'gap'"),
-    ("most", setting("request", to="numbers:2.*"), "version", "the request numbers:2.* does not allow 1.2.3"),
-    ("most", setting("request", to="letters"), "request", "the request letters is not for numbers"),
-    ("most", setting("request", to="numbers/rich"), "request", "the request numbers/rich is not for numbers"),
-    ("most", setting("request", to="numbers@paper"), "alias", ALIAS.format("numbers@paper")),
-    ("rich", setting("alias", to=None), "alias", ALIAS.format("numbers/rich@paper")),
-    ("rich", setting("alias", "name", to="other"), "alias", ALIAS.format("numbers/rich@paper")),
-    ("rich", setting("dataset", to="numbers2"), "request", "the request numbers/rich@paper is not for numbers2"),
-    ("most", setting("version", to="01.2.3"), "version", "invalid version '01.2.3'"),
-    ("most", setting("split", to="train[:90%]"), "ranges", "train[:90%] gives train 0..11"),
-    ("most", setting("split", to="train[:9]"), "ranges", "train[:9] gives train 0..9"),
-    ("most", setting("split", to="test"), "split", "the expression cannot be resolved: no split 'test'"),
-    (
-        "most",
-        setting("split", to="train[:8"),
-        "split",
-        "expected a digit, '%', 'shard' or ']' here\n    train[:8\n            ^",
-    ),
-    ("rich", setting("rounding", to=None), "ranges", "train[:50%]+dev_shard gives train 0..66 dev_shard 0..2"),
-    ("shards", setting("ranges", 0, "start", to=3), "num_examples", "expected 21, the number of records in the ranges"),
-    ("most", setting("ranges", 0, "stop", to=13), "ranges[0]", "the split has the records 0..12"),
-    ("most", setting("ranges", 0, "start", to=11), "ranges[0]", "the split has the records 0..12"),
-    ("most", setting("ranges", 0, "split", to="test"), "ranges[0].split", "the pin has no split 'test'"),
-    ("most", setting("num_examples", to=9), "num_examples", "expected 10, the number of records in the ranges"),
-    ("union", take_split("test"), "files[3].split", "the pin has no split 'test'"),
-    ("union", lambda e: e["splits"].append(e["splits"][0]), "splits[2].name", "the split 'train' is given twice"),
-    ("union", lambda e: e["files"].reverse(), "files[1].index", "expected ascending indexes below 2"),
-    (
-        "union",
-        lambda e: e["files"].insert(1, e["files"].pop()),
-        "files[2].split",
-        "the files of a split must be listed together",
-    ),
-    ("most", lambda e: e["files"].pop(), "files", f"the ranges contain records of {LAST}, which is not listed"),
-    ("most", lambda e: e["files"].append(e["files"][2]), "files[3].index", "expected ascending indexes below 4"),
-    ("most", setting("files", 0, "name", to="other"), "files[0].name", "not the name of this shard"),
-    ("most", setting("files", 1, "index", to=1), "files[1].name", "not the name of this shard"),
-    ("most", setting("files", 1, "first_example", to=5), "files[2].first_example", "the preceding file ends at 8"),
-    ("most", setting("files", 1, "num_examples", to=2**62), "files[1].num_examples", "the split has 12 records"),
-    ("most", setting("splits", 0, "num_examples", to=13), "splits[0].num_examples", "its last shard ends at 12"),
-    ("none", setting("splits", 0, "num_shards", to=0), "splits[0].num_examples", "its last shard ends at 0"),
-    ("gap", setting("files", 1, "index", to=4), "files[1].index", "expected ascending indexes below 4"),
-    ("most", setting("splits", 0, "template", to="../{SHARD_INDEX}"), "splits[0].template", TEMPLATE),
-    ("most", setting("locations", 0, to="../elsewhere"), "locations[0]", OUTSIDE.format("../elsewhere")),
-    ("most", setting("locations", 0, to="s3://me:pass@host/x"), "locations[0]", "it contains a user name or password"),
-    ("most", setting("files", 0, "locations", to=["a/.."]), "files[0].locations[0]", OUTSIDE.format("a/..")),
-    ("most", setting("records", "first", "id", to="x"), "records.first.id", f"expected {FIRST}__0"),
-    ("most", setting("records", "last", to=None), "records.last", "missing, although the slice has records"),
-    (
-        "gap",
-        setting("records", "middle", "sha256", to=SHA),
-        "records.last.sha256",
-        f"expected {SHA}, as for the same record above",
-    ),
-    ("none", setting("records", "ordered", to=SHA), "records.ordered", NONE),
-    ("none", setting("records", "unordered", to=SHA), "records.unordered", NONE),
-    ("none", setting("records", "finder", to=ONES), "records.finder", NONE),
-    (
-        "none",
-        setting("records", "features", to={"id": SHA}),
-        "records.features",
-        "must be empty",
-    ),
-    (
-        "none",
-        setting("records", "middle", to={"id": "x", "sha256": SHA}),
-        "records.middle",
-        "must be empty",
-    ),
-    ("most", setting("order", "seed", to=3), "order.seed", "a seed without a shuffle"),
-    ("most", setting("order", "global_seed", to=3), "order.global_seed", "a seed without a shuffle"),
-    ("gap", setting("order", "seed", to=None), "order.seed", "a shuffle without a seed cannot be repeated"),
-    ("gap", setting("order", "seed", to=2**64), "order", f"seed must be less than 2**64, not {2**64}"),
-    ("gap", setting("order", "shuffle", to="files"), "order.generator", f"expected {FILES!r} for shuffle files"),
-    ("rich", setting("features", "labels", to={}), "features.digest", "does not match the schema and its labels"),
-    ("rich", setting("features", "json", to="[" * 100_000), "features.json", DEEP),
+CONTRADICTIONS: list[tuple[str, Change]] = [
+    ("most", setting("name", to="gap")),
+    ("most", setting("request", to="numbers:2.*")),
+    ("most", setting("request", to="letters")),
+    ("most", setting("request", to="numbers/rich")),
+    ("most", setting("request", to="numbers@paper")),
+    ("rich", setting("alias", to=None)),
+    ("rich", setting("alias", "name", to="other")),
+    ("rich", setting("dataset", to="numbers2")),
+    ("most", setting("version", to="01.2.3")),
+    ("most", setting("split", to="train[:90%]")),
+    ("most", setting("split", to="train[:9]")),
+    ("most", setting("split", to="test")),
+    ("most", setting("split", to="train[:8")),
+    ("rich", setting("rounding", to=None)),
+    ("shards", setting("ranges", 0, "start", to=3)),
+    ("most", setting("ranges", 0, "stop", to=13)),
+    ("most", setting("ranges", 0, "start", to=11)),
+    ("most", setting("ranges", 0, "split", to="test")),
+    ("most", setting("num_examples", to=9)),
+    ("union", take_split("test")),
+    ("union", lambda e: e["splits"].append(e["splits"][0])),
+    ("union", lambda e: e["files"].reverse()),
+    ("union", lambda e: e["files"].insert(1, e["files"].pop())),
+    ("most", lambda e: e["files"].pop()),
+    ("most", lambda e: e["files"].append(e["files"][2])),
+    ("most", setting("files", 0, "name", to="other")),
+    ("most", setting("files", 1, "index", to=1)),
+    ("most", setting("files", 1, "first_example", to=5)),
+    ("most", setting("files", 1, "num_examples", to=2**62)),
+    ("most", setting("splits", 0, "num_examples", to=13)),
+    ("none", setting("splits", 0, "num_shards", to=0)),
+    ("gap", setting("files", 1, "index", to=4)),
+    ("most", setting("splits", 0, "template", to="../{SHARD_INDEX}")),
+    ("most", setting("locations", 0, to="../elsewhere")),
+    ("most", setting("locations", 0, to="s3://me:pass@host/x")),
+    ("most", setting("files", 0, "locations", to=["a/.."])),
+    ("most", setting("records", "first", "id", to="x")),
+    ("most", setting("records", "last", to=None)),
+    ("gap", setting("records", "middle", "sha256", to=SHA)),
+    ("none", setting("records", "ordered", to=SHA)),
+    ("none", setting("records", "unordered", to=SHA)),
+    ("none", setting("records", "finder", to=ONES)),
+    ("none", setting("records", "features", to={"id": SHA})),
+    ("none", setting("records", "middle", to={"id": "x", "sha256": SHA})),
+    ("most", setting("order", "seed", to=3)),
+    ("most", setting("order", "global_seed", to=3)),
+    ("gap", setting("order", "seed", to=None)),
+    ("gap", setting("order", "seed", to=2**64)),
+    ("gap", setting("order", "shuffle", to="files")),
+    ("rich", setting("features", "labels", to={})),
+    ("rich", setting("features", "json", to="[" * 100_000)),
 ]
 
 
-@pytest.mark.parametrize(("name", "change", "key", "problem"), CONTRADICTIONS)
-def test_a_contradiction_is_refused_with_its_place(name: str, change: Change, key: str, problem: str) -> None:
-    content = sample()
-    change(by_name(content, name))
-    first = refusal(content).details["faults"][0]
-    assert first == {"key": f"pins[{PLACES[name]}].{key}", "line": 1, "problem": problem}
+def test_a_contradiction_is_refused_with_its_place() -> None:
+    lines = []
+    for name, change in CONTRADICTIONS:
+        content = sample()
+        change(by_name(content, name))
+        fault = refusal(content).details["faults"][0]
+        assert fault["line"] == 1
+        lines.append(f"{name} ({PLACES[name]}): {fault['key']}: {fault['problem']}\n")
+    check_texts(Path(__file__).with_name("golden") / "pin_contradictions.txt", lines)
 
 
 def test_shards_of_all_pins_are_counted_before_they_are_laid_out() -> None:
