@@ -202,19 +202,13 @@ def test_members_outside_of_the_folder_are_refused(
     assert {path.name for path in tmp_path.iterdir()} == {"x"}
 
 
-@pytest.mark.parametrize(
-    ("special", "problem"),
-    [
-        (link("out", "../x"), "is a link that leads out of the folder, to '../x'"),
-        (link("a/out", "../../x"), "is a link that leads out of the folder, to '../../x'"),
-        (link("out", "/etc/passwd"), "is a link that leads out of the folder, to '/etc/passwd'"),
-        (link("out", "../x", hard=True), "is a link that leads out of the folder, to '../x'"),
-    ],
-)
-def test_links_out_of_a_tar_are_refused(tmp_path: Path, special: tarfile.TarInfo, problem: str) -> None:
-    assert message(tmp_path, "x.tar", make_tar({}, special)) == (
-        f"x.tar: unsafe archive: the member {special.name!r} {problem}"
-    )
+def test_links_out_of_a_tar_are_refused(tmp_path: Path) -> None:
+    for name, target, is_hard in (
+        *(("out", "../x", False), ("a/out", "../../x", False), ("out", "/etc/passwd", False), ("out", "../x", True)),
+    ):
+        assert message(tmp_path, "x.tar", make_tar({}, link(name, target, hard=is_hard))) == (
+            f"x.tar: unsafe archive: the member {name!r} is a link that leads out of the folder, to {target!r}"
+        )
 
 
 def test_devices_and_links_in_zips_are_refused(tmp_path: Path) -> None:

@@ -218,33 +218,18 @@ def test_types_make_features(kind: pa.DataType, feature: Feature) -> None:
     assert features_from_json(features_to_json(features)) == features
 
 
-@pytest.mark.parametrize(
-    ("schema", "problem"),
-    [
-        (pa.schema({"x": pa.decimal128(10, 2)}), "column 'x': decimal128(10, 2) is not supported"),
-        (pa.schema({"x": pa.null()}), "column 'x': null is not supported"),
-        (
-            pa.schema({"x": pa.map_(pa.string(), pa.int8())}),
-            "column 'x': map<string, int8> is not supported",
-        ),
-        (
-            pa.schema({"x": pa.list_(pa.struct({"y": pa.decimal128(4)}))}),
-            "column 'x/y': decimal128(4, 0) is not supported",
-        ),
-        (pa.schema({"x": pa.struct([])}), "column 'x': struct<> has no fields"),
-        (pa.schema({"x": pa.list_(pa.int8(), 0)}), "column 'x': fixed_size_list<element: int8>[0] has size 0"),
-        (pa.schema([("x", pa.int8()), ("x", pa.int8())]), "column 'x': it occurs twice"),
-        (
-            pa.schema({"a/b": pa.int8(), "a": pa.struct({"b": pa.int8()})}),
-            "the columns cannot become features: feature 'a/b': two features are stored under this key",
-        ),
-    ],
-    ids=str,
-)
-def test_types_without_a_feature_are_refused_by_column(schema: pa.Schema, problem: str) -> None:
-    with pytest.raises(PreparedFormatError) as caught:
-        features_of_schema(schema)
-    assert str(caught.value).replace("<item: ", "<element: ") == problem
+def test_types_without_a_feature_are_refused_by_column() -> None:
+    schemas = [
+        *(pa.schema({"x": pa.decimal128(10, 2)}), pa.schema({"x": pa.null()}), pa.schema({"x": pa.struct([])})),
+        pa.schema({"x": pa.map_(pa.string(), pa.int8())}),
+        pa.schema({"x": pa.list_(pa.struct({"y": pa.decimal128(4)}))}),
+        pa.schema([("x", pa.int8()), ("x", pa.int8())]),
+        pa.schema({"a/b": pa.int8(), "a": pa.struct({"b": pa.int8()})}),
+    ]
+    calls = (partial(features_of_schema, schema) for schema in schemas)
+    check_errors(GOLDEN / "types.txt", calls)
+    with pytest.raises(PreparedFormatError, match=r"^column 'x': fixed_size_list<\w+: int8>\[0\] has size 0"):
+        features_of_schema(pa.schema({"x": pa.list_(pa.int8(), 0)}))
 
 
 def test_files_without_columns_are_refused() -> None:

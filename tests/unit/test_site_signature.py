@@ -53,25 +53,15 @@ def test_a_signed_index_is_verified_after_it_was_written_and_read() -> None:
     assert sign_index(SIGNED, ADA) == SIGNED
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"sha256": "5" * 64},
-        {"num_bytes": 4097},
-        {"compressed_sha256": "5" * 64},
-        {"compressed_bytes": 513},
-        {"head": "5" * 64},
-        {"num_events": 8},
-        {"made_at": INDEX.made_at + timedelta(microseconds=1)},
-        {"made_by": "shardbook 1.1"},
-        {"data_url": "https://elsewhere/"},
-        {"data_url": None},
-    ],
-    ids=str,
-)
-def test_a_changed_field_is_refused(change: dict[str, Any]) -> None:
+def test_a_changed_field_is_refused() -> None:
     expected = f"the signature of {ADA_ID} is invalid: the index of the site was changed, or another key signed"
-    assert refusal(replace(SIGNED, **change)) == expected
+    changes: list[dict[str, Any]] = [
+        *({"sha256": "5" * 64}, {"num_bytes": 4097}, {"compressed_sha256": "5" * 64}, {"compressed_bytes": 513}),
+        *({"head": "5" * 64}, {"num_events": 8}, {"made_at": INDEX.made_at + timedelta(microseconds=1)}),
+        *({"made_by": "shardbook 1.1"}, {"data_url": "https://elsewhere/"}, {"data_url": None}),
+    ]
+    for change in changes:
+        assert refusal(replace(SIGNED, **change)) == expected, change
 
 
 def test_each_flipped_bit_of_a_signature_is_refused() -> None:
