@@ -76,6 +76,9 @@ NULL_WORDS: Final = (
 _EXACT_LENGTH: Final = 15
 """float64 represents decimal numbers of up to this number of digits without a loss, unless the exponent is large."""
 
+_MOST_PRINTED: Final = 17
+"""No two numbers of float64 print the same with this number of digits."""
+
 _MOST_KEPT: Final = 200
 _FEW: Final = 64
 _INT64_DIGITS: Final = 19
@@ -369,18 +372,27 @@ def inexact_decimals(values: Any, kind: Any) -> Iterator[int]:
 
 
 def is_exact_decimal(text: str, dtype: type[np.floating[Any]] = np.float64) -> bool:
-    """Whether float64 prints the decimal number ``text`` as the same number.
+    """Whether float64 prints the decimal number ``text`` as the same number, in the shortest form or in 17 digits.
 
-    Below 2.2e-308, float64 has fewer digits than the 15 that R prints: 4.94065645841247e-324 is 5e-324.
+    R prints 17 digits if 15 are too few: 0.37533300000000003 is 0.375333, and 4.94065645841247e-324 is 5e-324. An
+    integer with as many digits may be an identifier.
 
     >>> is_exact_decimal("0.1"), is_exact_decimal("1.500"), is_exact_decimal("9007199254740993")
     (True, True, False)
+    >>> is_exact_decimal("0.37533300000000003"), is_exact_decimal("0.37533300000000004")
+    (True, False)
     """
     value = dtype(text)
-    if text == str(value) or Decimal(text) == Decimal(str(value)):
+    forms, digits = [str(value)], _MOST_PRINTED if dtype is np.float64 and "." in text else 0
+    if digits:
+        forms.append(f"{value:.{digits}g}")
+    if text in forms:  # most numbers, without the time of parsing decimals
         return True
-    num_digits = len(Decimal(text).as_tuple().digits)
-    return dtype is np.float64 and num_digits <= _EXACT_LENGTH and 0 < abs(float(value)) < 2.0**-1022
+    number = Decimal(text)
+    num_digits = len(number.as_tuple().digits)
+    if num_digits <= digits:
+        forms.append(f"{value:.{num_digits - 1}e}")
+    return any(number == Decimal(form) for form in forms)
 
 
 def _is_like_number(text: str) -> bool:

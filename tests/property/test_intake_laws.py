@@ -43,6 +43,7 @@ NUMBERS = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False).map(lambda number: format(Decimal(repr(number)), "f")),
     st.floats().map(repr),
     st.floats(width=32).map(lambda number: f"{number:.15g}"),
+    st.floats().map(lambda number: f"{number:.17g}"),
     st.decimals(-1000, 1000, places=2).map(str),
     st.sampled_from(["9223372036854775807", "9223372036854775808", "-9223372036854775809", "18446744073709551615"]),
 )
@@ -117,6 +118,12 @@ def is_plain_number(value: str) -> bool:
     )
 
 
+def prints(number: float, text: str) -> bool:
+    """Whether a program prints ``number`` as ``text``: in the shortest form, or as a fraction of up to 17 digits."""
+    forms = [repr(number), *(f"{number:.{digits}e}" for digits in range(17 if "." in text else 0))]
+    return Decimal(text) in map(Decimal, forms)
+
+
 def type_by_the_rules(values: list[str | None]) -> str:
     """The type of a column of text, value by value, as the documentation states it."""
     given = [value for value in values if value is not None]
@@ -130,9 +137,7 @@ def type_by_the_rules(values: list[str | None]) -> str:
     is_float = all(map(is_plain_number, given)) and any(value == "-0" or re.search("[.eEnN]", value) for value in given)
     finite = [value for value in given if "n" not in value]
     if is_float and finite:
-        is_exact = all(
-            math.isfinite(float(value)) and Decimal(repr(float(value))) == Decimal(value) for value in finite
-        )
+        is_exact = all(math.isfinite(float(value)) and prints(float(value), value) for value in finite)
         return "double" if is_exact else "string"
     if any(set(given) <= words for words in ({"true", "false"}, {"True", "False"}, {"TRUE", "FALSE"})):
         return "bool"
@@ -178,7 +183,7 @@ def require_same(values: list[str | None], column: Any) -> None:
         elif word == "double" and not math.isfinite(value):
             assert repr(value) == text.lower()
         elif word == "double":  # 1.50 is the number 1.5
-            assert Decimal(repr(value)) == Decimal(text)
+            assert prints(value, text)
             assert math.copysign(1, value) == (-1 if text.startswith("-") else 1)
         else:
             assert str(value) == (text.capitalize() if word == "bool" else text)
