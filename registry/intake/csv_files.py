@@ -243,7 +243,7 @@ def _refuse_spaces(name: str, rows: Sequence[Sequence[Cell]], options: AddOption
     words = [[Cell(word, False) for word in row[0].text.split()] for row in rows]
     columns = list(zip(*words[1:], strict=False))
     missing = len(columns) - len(words[0])  # a header may have no name for the names of rows
-    if len(columns) < 2 or missing not in (0, 1) or {len(row) for row in words[1:]} != {len(columns)}:
+    if len(words[0]) < 2 or missing not in (0, 1) or {len(row) for row in words[1:]} != {len(columns)}:
         return
     if any(all(_is_number(cell.text, ",") for cell in column) for column in columns):
         header = "" if why_data(words) is None else ", header=None"

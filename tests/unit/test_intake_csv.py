@@ -264,7 +264,7 @@ def test_a_first_row_with_a_number_is_not_a_header(tmp_path: Path, content: byte
 
 
 @pytest.mark.parametrize(
-    "content", [b"state,2018\nMaine,-1.5\nOhio,22.25\n", b"state,2018\nMaine,D+1\n", b"0\nA 2\nB\n"]
+    "content", [b"state,2018\nMaine,-1.5\nOhio,22.25\n", b"state,2018\nMaine,D+1\n", b"0\nA 2\nB 3\n"]
 )
 def test_a_single_year_and_a_zero_above_other_values_are_names(tmp_path: Path, content: bytes) -> None:
     source = open_files(open_csv, tmp_path, content)
