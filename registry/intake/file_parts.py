@@ -58,22 +58,26 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def account_for_source(files: Files, splits: NamedSplits, noun: str, *, metadata: Sequence[str] = ()) -> list[FileUse]:
-    """Return the uses of all files of a source whose kind is decided by names.
+def account_for_source(
+    files: Files, splits: NamedSplits, noun: str, *, metadata: Sequence[str] = (), others: str = ""
+) -> list[FileUse]:
+    """Return the uses of all files of a source.
 
     Args:
         files: all of them.
         splits: the files with records.
         noun: what a file with records is called, such as ``"image"``.
         metadata: files with columns of the records.
+        others: the reason why the other files are skipped; by default, their names.
     """
+    others = others or f"not {'an' if noun[0] in 'aeiou' else 'a'} {noun} by its name"
     used = {*metadata, *splits.unmatched, *(name for some in splits.files.values() for name in some)}
-    others = [name for name in files.names if name not in used] if len(used) < len(files.names) else []
+    left = [name for name in files.names if name not in used] if len(used) < len(files.names) else []
     return [
         *(use for split, some in splits.files.items() for use in files.uses(some, "records", split=split)),
         *files.uses(metadata, "metadata", reason="columns of the records"),
         *files.uses(splits.unmatched, "skipped", reason="no glob matches it"),
-        *files.uses(others, "skipped", reason=f"not {'an' if noun[0] in 'aeiou' else 'a'} {noun} by its name"),
+        *files.uses(left, "skipped", reason=others),
         *files.skipped,
     ]
 
@@ -109,35 +113,29 @@ def make_parts(files: Files, options: AddOptions, kind: str, open_file: Callable
     Raises:
         SourceError: no file has rows, or the names of the files are ambiguous; see ``find_splits``.
     """
-    splits = find_splits(files.names, options)
-    uses: list[FileUse] = []
-    parts: list[SourcePart] = []
-    empty: list[str] = []
-    for split, names in splits.files.items():
-        used: list[str] = []
-        for name in names:
-            read = open_file(name)
-            if read is None:
-                empty.append(name)
-            else:
-                used.append(name)
-                parts.append(SourcePart(split=split, name=name, read=partial(read_ahead, read)))
-        uses += files.uses(used, "records", split=split)
+    splits, noun = find_splits(files.names, options), KINDS[kind].noun
+    parts = [
+        SourcePart(split=split, name=name, read=partial(read_ahead, read))
+        for split, names in splits.files.items()
+        for name in names
+        if (read := open_file(name)) is not None
+    ]
+    used: dict[str, list[str]] = {}
+    for part in parts:
+        used.setdefault(part.split, []).append(part.name)
     if not parts:
-        noun = KINDS[kind].noun
+        empty = [name for names in splits.files.values() for name in names]
         which = f"the {noun} {empty[0]!r} has" if len(empty) == 1 else f"{counted(len(empty), noun)} have"
         raise SourceError(
             f"{files.location}: {which} no rows" if empty else f"{files.location}: there is no {noun}",
             hint="A dataset has at least one record. Check what wrote the file." if empty else "Check the path.",
             details={"files": empty[:100]},
         )
-    uses += files.uses(empty, "skipped", reason="it has no rows")
-    uses += files.uses(splits.unmatched, "skipped", reason="no glob matches it")
     return Source(
         kind=kind,
         summary="",
         parts=add_folder_columns(parts, options.wishes(), has_paths=options.paths is True),
-        files=[*uses, *files.skipped],
+        files=account_for_source(files, replace(splits, files=used), noun, others="it has no rows"),
         split_reason=splits.reason,
     )
 
