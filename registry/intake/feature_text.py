@@ -357,8 +357,6 @@ def type_word(kind: Any) -> str:
     >>> type_word(pa.timestamp("us", tz="UTC")), type_word(pa.float64()), type_word(pa.date32())
     ('timestamp[us, tz=UTC]', 'float64', 'date32')
     """
-    if types.is_date(kind):
-        return "date32" if kind.bit_width == 32 else "date64"
     word = name_type(str(kind))
     return "Text" if word == "text" else word
 

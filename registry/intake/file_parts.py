@@ -304,7 +304,6 @@ class FilePart:
         column: the name of the column of the content.
         is_text: whether the content is text; otherwise bytes.
         convert: makes the value of a file.
-        has_label: whether the name of the folder is a column ``label``.
         has_path: whether the name of the file is a column ``path``, the last one.
         metadata: more columns, with one row for each file.
         bad: other rows that cannot be used, reported with the first rows.
@@ -315,7 +314,6 @@ class FilePart:
     column: str
     is_text: bool
     convert: Convert
-    has_label: bool = False
     has_path: bool = False
     metadata: pa.Table | None = None
     bad: tuple[BadRow, ...] = ()
@@ -357,10 +355,7 @@ class FilePart:
         arrow = import_pyarrow()
         names = [self.names[place] for place in places]
         kind = arrow.string() if self.is_text else arrow.binary()
-        columns = {self.column: arrow.array(values, kind)}
-        if self.has_label:
-            columns["label"] = arrow.array([label_of(name) for name in names], arrow.string())
-        table = arrow.table(columns)
+        table = arrow.table({self.column: arrow.array(values, kind)})
         if self.metadata is not None:
             for column, data in zip(
                 self.metadata.schema, self.metadata.take(arrow.array(places, "int64")).columns, strict=True

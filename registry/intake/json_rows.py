@@ -183,7 +183,6 @@ class _Marks(NamedTuple):
     places: Places
     marks: npt.NDArray[np.uint8]
     depths: npt.NDArray[np.int32]
-    ends_in_text: bool
 
 
 def _find_marks(data: bytes) -> _Marks:
@@ -192,9 +191,8 @@ def _find_marks(data: bytes) -> _Marks:
     marks = array[places]
     quotes = np.cumsum(marks == ord('"'), dtype=np.int64)
     is_outside = (marks != ord('"')) & (quotes % 2 == 0)
-    ends_in_text = bool(quotes.size and quotes[-1] % 2)
     places, marks = places[is_outside], marks[is_outside]
-    return _Marks(places, marks, np.cumsum(_STEPS[marks], dtype=np.int32), ends_in_text)
+    return _Marks(places, marks, np.cumsum(_STEPS[marks], dtype=np.int32))
 
 
 def find_keys(data: bytes, pattern: bytes) -> Iterator[re.Match[bytes]]:

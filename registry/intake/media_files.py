@@ -137,15 +137,17 @@ def open_media(files: Files, options: AddOptions) -> Source:
     unused = iter([metadata.bad_rows() if metadata is not None else ()])
 
     def read(some: Sequence[str]) -> FilePart:
+        columns = None if metadata is None else metadata.rows_of(some)
+        if label is not None:
+            columns = import_pyarrow().table({"label": list(map(label_of, some))})
         return FilePart(
             store=files.store,
             names=some,
             column=column,
             is_text=is_text,
             convert=check,
-            has_label=label is not None,
             has_path=has_path,
-            metadata=None if metadata is None else metadata.rows_of(some),
+            metadata=columns,
             bad=next(unused, ()),
         )
 
