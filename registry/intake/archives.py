@@ -25,12 +25,12 @@ from typing import IO, Final
 
 from registry.errors import SourceError
 from registry.intake.listing import list_folder
+from registry.intake.media_bytes import format_of
 from registry.intake.source import Files, root_of
 from registry.intake.text_files import Pieces, decompress
 from registry.storage.faults import storage_errors
 from registry.storage.temporary import TemporaryStore, check_free_space
 
-ZIP_SIGNATURES: Final = (b"PK\x03\x04", b"PK\x05\x06")
 EXTENSIONS: Final = (
     *(".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tbz", ".tar.xz", ".txz", ".tar.zst", ".tzst"),
 )
@@ -234,7 +234,7 @@ class _Extraction:
     def run(self, file: IO[bytes]) -> None:
         start = file.read(4)
         file.seek(0)
-        if start in ZIP_SIGNATURES:
+        if format_of(start) == "zip":
             self._extract_zip(file)
         else:
             self._extract_tar(file)

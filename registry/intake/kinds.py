@@ -13,7 +13,6 @@ from typing import Final
 
 from registry.errors import SourceError
 from registry.intake.archives import EXTENSIONS as ARCHIVES
-from registry.intake.archives import ZIP_SIGNATURES
 from registry.intake.media_bytes import AUDIO, IMAGES, VIDEOS, extension_of, format_of
 from registry.intake.options import AddOptions
 from registry.intake.source import Files, Source
@@ -75,11 +74,11 @@ def open_kind(kind: str, files: Files, options: AddOptions) -> Source:
 ARCHIVE: Final = "archive"
 MEDIA: Final[tuple[str, ...]] = ("images", "audio", "videos")
 _HEAD_BYTES: Final = 2**16
-_SIGNATURES: Final = (
-    *((b"PAR1", "parquet"), (b"ARROW1", "arrow"), (b"\xff\xff\xff\xff", "arrow"), (b"\x93NUMPY", "arrays")),
-    *((signature, ARCHIVE) for signature in ZIP_SIGNATURES),
-)
 _KIND_OF_FORMAT: Final = {
+    "Parquet": "parquet",
+    "Arrow": "arrow",
+    "NumPy": "arrays",
+    "zip": ARCHIVE,
     **dict.fromkeys(("PNG", "JPEG", "GIF", "WebP", "TIFF"), "images"),
     **dict.fromkeys(("WAV", "FLAC", "Ogg", "MP3", "AIFF"), "audio"),
     **dict.fromkeys(("AVI", "Matroska", "FLV"), "videos"),
@@ -110,13 +109,9 @@ def sniff_kind(path: Path) -> str | None:
         pieces = decompress(file.read, head, size=path.stat().st_size, name=path.name)
         if pieces is not None:
             head = _read_head(pieces)
-            return ARCHIVE if head[_TAR_MAGIC] == b"ustar" else _kind_of_text(head)
     if head[_TAR_MAGIC] == b"ustar":
         return ARCHIVE
-    for signature, kind in _SIGNATURES:
-        if head.startswith(signature):
-            return kind
-    result = format_of(head)
+    result = None if pieces is not None else format_of(head)
     return _kind_of_text(head) if result is None else _KIND_OF_FORMAT.get(result)
 
 

@@ -139,7 +139,9 @@ _SIGNATURES: Final = (
     *((b"II*\0", "TIFF"), (b"MM\0*", "TIFF"), (b"II+\0", "TIFF"), (b"MM\0+", "TIFF"), (b"fLaC", "FLAC")),
     *((b"OggS", "Ogg"), (b"ID3", "MP3"), (b"\x1a\x45\xdf\xa3", "Matroska"), (b"FLV", "FLV"), (b"%PDF", "PDF")),
     *((b"<!DOCTYPE", "HTML"), (b"<!doctype", "HTML"), (b"<html", "HTML"), (b"<svg", "SVG"), (b"<?xml", "XML")),
-    *((b"PK\x03\x04", "zip"), (b"\x1f\x8b", "gzip"), (b"version https://git-lfs", "Git LFS pointer")),
+    *((b"PK\x03\x04", "zip"), (b"PK\x05\x06", "zip"), (b"\x1f\x8b", "gzip"), (b"PAR1", "Parquet")),
+    *((b"ARROW1", "Arrow"), (b"\xff\xff\xff\xff", "Arrow"), (b"\x93NUMPY", "NumPy")),
+    (b"version https://git-lfs", "Git LFS pointer"),
 )
 _START_BYTES: Final = 64
 _DEPTH_PLACE: Final = 24

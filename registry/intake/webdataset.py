@@ -24,13 +24,13 @@ from typing import Any, Final
 
 from registry.errors import FeatureError, SourceError, spell
 from registry.features import ClassLabel, Feature, Image, Text
-from registry.intake.archives import ZIP_SIGNATURES, archive_errors, open_tar, tar_members
+from registry.intake.archives import archive_errors, open_tar, tar_members
 from registry.intake.file_parts import MAX_FILE_BYTES, account_for_source, decode_text, refuse_folder_columns
 from registry.intake.inference import MAX_CLASSES
 from registry.intake.json_files import MAX_COLUMNS
 from registry.intake.json_rows import parse_value
 from registry.intake.listing import why_skipped
-from registry.intake.media_bytes import IMAGES, CheckMedia, extension_of, is_picture
+from registry.intake.media_bytes import IMAGES, CheckMedia, extension_of, format_of, is_picture
 from registry.intake.options import AddOptions
 from registry.intake.python_values import ValueConverter, columns_of, convert_block, estimate_bytes
 from registry.intake.source import (
@@ -72,7 +72,7 @@ def is_webdataset(path: Path) -> bool:
         StorageError: it cannot be read.
     """
     with storage_errors("read", str(path)), path.open("rb") as file:
-        if file.read(4) in ZIP_SIGNATURES:
+        if format_of(file.read(4)) == "zip":
             return False
         file.seek(0)
         sizes: Counter[str] = Counter()
