@@ -31,7 +31,7 @@ from registry.intake.media_bytes import (
     without_decoding,
 )
 from registry.intake.schema import AS_BEFORE, Schema, describe_type, keep_types
-from registry.intake.source import Place, Rows, Source, quote, show_place, show_value
+from registry.intake.source import Place, Rows, Source, list_names, quote, show_place, show_value
 from registry.intake.text_types import TextTypes
 from registry.intake.value_types import (
     TypeConflictError,
@@ -58,6 +58,9 @@ MAX_CLASSES: Final = 10_000
 """The maximum number of classes. More distinct values are hardly classes, and all names are kept in memory."""
 
 _MOST_REASONS: Final = 4
+
+_MOST_PARTS: Final = 100
+"""With more files, the reason of a column does not say which of them have it."""
 
 MAX_NAME: Final = 1_000
 """The maximum number of characters in the name of a class."""
@@ -90,6 +93,7 @@ class Inference:
             path for name, kind in types.items() if kind is not None for path in nullable_paths(name, kind)
         }
         self._columns: dict[str, _Column] = {}
+        self._parts: set[str] = set()
         self._num_rows = 0
 
     def update(self, part_name: str, rows: Rows) -> None:
@@ -100,6 +104,8 @@ class Inference:
         """
         table, lines = rows.table, rows.lines
         self._num_rows += table.num_rows
+        if table.num_rows and len(self._parts) <= _MOST_PARTS:
+            self._parts.add(part_name)
         names = table.schema.names
         start: Place = (part_name, int(lines[0])) if table.num_rows else (part_name, 2**63)
         for index, name in enumerate(names):
@@ -107,6 +113,8 @@ class Inference:
             if column is None:
                 column = self._columns[name] = _Column((start, index))
             column.order = min(column.order, (start, index))
+            if part_name in self._parts:
+                column.parts.add(part_name)
             with column_errors(name, table.schema.field(index).type):
                 self._update_column(name, column, part_name, column_array(table, name), lines)
 
@@ -208,6 +216,8 @@ class Inference:
                 plain = replace(plain, example=plain.example.strip('"'))
         elif arrow.types.is_nested(kind) and plain.num_nulls and not is_nullable(kind):
             reasons.append(_explain_nulls(name, kind))
+        if len(column.parts) < len(self._parts) <= _MOST_PARTS:
+            reasons.append(f"only in {list_names(sorted(column.parts))}")
         if arrow.types.is_string(kind) and column.texts.time is not None:
             time = column.texts.time
             if self._dates:
@@ -570,6 +580,7 @@ class _Column:
         order: the place where the column first occurs, by which columns are ordered.
         num_values: the number of rows that have the column.
         num_nulls: the number of these in which it is null.
+        parts: the parts that have the column, if there are not too many.
         first: the place of the first value, whose text is ``example`` and whose type is ``kind``.
         types: the types of all values, unless the type is decided by the source or the user.
         texts: the types that text may have.
@@ -583,6 +594,7 @@ class _Column:
     order: tuple[Place, int]
     num_values: int = 0
     num_nulls: int = 0
+    parts: set[str] = field(default_factory=set)
     first: Place | None = None
     example: str = ""
     kind: Any = None

@@ -206,7 +206,12 @@ def test_a_missing_field_or_column_is_null() -> None:
             "v": Scalar("int64", optional=True),
         }
     )
-    assert [one.reason for one in schema.columns] == ["in a null struct, every field is null", "as in the source"]
+    assert [one.reason for one in schema.columns] == ["in a null struct, every field is null", "only in 'a'"]
+    others: list[Block] = [(f"other {number}", 1, {"v": [3]}) for number in range(100)]
+    assert infer(*others, *blocks).columns[0].reason == "in a null struct, every field is null"
+    assert infer(*others[:7], ("c", 1, {"w": [None]})).columns[1].reason == (
+        "only in 'other 0', 'other 1', 'other 2', 'other 3', 'other 4' and 2 more"
+    )
     converted = [schema.convert(block[0], rows_of(block)).table.to_pylist() for block in blocks]
     assert converted == [
         [{"u": {"id": 1, "name": None}, "v": 1}, {"u": {"id": 2, "name": None}, "v": 2}],
