@@ -30,7 +30,7 @@ from registry.intake.media_bytes import extension_of, format_of
 from registry.intake.media_files import is_metadata
 from registry.intake.options import AddOptions
 from registry.intake.source import Files, FileUse, Role, Source, root_of
-from registry.intake.split_names import names_split
+from registry.intake.split_names import split_of_folder
 from registry.intake.webdataset import is_webdataset
 from registry.interop.dataset_card import describe_card, fill_from_card, read_card
 from registry.model import Advance
@@ -308,7 +308,7 @@ def _without_common_folder(files: Files) -> Files:
     """Make the only folder of an archive the source, if it contains all files."""
     while files.names and "/" in files.names[0]:
         folder = files.names[0].partition("/")[0]
-        if names_split(folder) or not all(name.startswith(f"{folder}/") for name in files.names):
+        if split_of_folder(folder) is not None or not all(name.startswith(f"{folder}/") for name in files.names):
             break
         inside = len(folder) + 1
         files = replace(files, store=files.store.child(folder), names=[name[inside:] for name in files.names])

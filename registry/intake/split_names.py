@@ -144,13 +144,16 @@ def _find(names: Sequence[str], *, folders_only: bool) -> NamedSplits:
     )
 
 
-def names_split(folder: str) -> bool:
-    """Whether the name of a folder is the word of a split.
+def split_of_folder(folder: str) -> str | None:
+    """Return the split that the name of a folder names, or None.
 
-    >>> names_split("Train"), names_split("training_day")
-    (True, False)
+    >>> split_of_folder("Training"), split_of_folder("split=eval"), split_of_folder("training_day")
+    ('train', 'test', None)
     """
-    return _WORD.fullmatch(folder) is not None or folder.startswith(SPLIT_FOLDER)
+    if folder.startswith(SPLIT_FOLDER):
+        return _split_of_value(folder)
+    match = _WORD.fullmatch(folder)
+    return None if match is None else _WORDS[match[1].lower()]
 
 
 def without_split(name: str) -> str:

@@ -46,7 +46,7 @@ from registry.intake.source import (
     is_unicode,
     root_of,
 )
-from registry.intake.split_names import find_splits
+from registry.intake.split_names import find_splits, split_of_folder
 from registry.shards.arrow_values import import_pyarrow
 from registry.splits import counted
 from registry.storage import Store
@@ -93,7 +93,7 @@ def open_webdataset(files: Files, options: AddOptions) -> Source:
 
     Raises:
         SourceError: a tar is damaged, the files of a sample are not next to each other, a key occurs twice in a tar,
-            there is no sample, or the names of splits are ambiguous.
+            there is no sample, a folder in the only split names another split, or the names of splits are ambiguous.
         StorageError: a tar cannot be read.
     """
     refuse_folder_columns(files.names, options.splits, hint="Rename the folders.")
@@ -101,6 +101,8 @@ def open_webdataset(files: Files, options: AddOptions) -> Source:
     result = _Found()
     root = root_of(files.store)
     unique = {split: result.scan(root, names) for split, names in splits.files.items()}
+    if [*splits.files] == ["train"] and not options.splits:
+        _refuse_splits(result.folders)
     if not result.num_samples:
         raise SourceError(
             f"{files.location}: no samples in {counted(len(files.names), 'tar')}",
@@ -192,10 +194,18 @@ _INTEGER: Final = re.compile(r"-?[1-9][0-9]{0,18}|0")
 
 @dataclass(slots=True)
 class _Found:
-    """The contents of tars, from their headers: the number of samples with each column, and the columns of numbers."""
+    """The contents of tars, from their headers.
+
+    Attributes:
+        columns: the number of samples with each column.
+        numbers: the columns of numbers.
+        folders: the folders of samples, with the first tar that has each.
+        num_samples: the number of samples.
+    """
 
     columns: Counter[str] = field(default_factory=Counter)
     numbers: defaultdict[str, _Numbers] = field(default_factory=lambda: defaultdict(_Numbers))
+    folders: dict[str, str] = field(default_factory=dict)
     num_samples: int = 0
 
     def scan(self, root: Path, names: Sequence[str]) -> bool:
@@ -217,6 +227,7 @@ class _Found:
                         raise _repeated(name, key, twice=first & extensions)
                     is_unique = is_unique and hash(key) not in seen
                     seen.add(hash(key))
+                    self.folders.setdefault(key.rpartition("/")[0], name)
                     self.num_samples += 1
                     self.columns.update(extensions)
             if len(self.columns) > _MAX_COLUMNS:
@@ -226,6 +237,18 @@ class _Found:
                     details={"file": name},
                 )
         return is_unique
+
+
+def _refuse_splits(folders: Mapping[str, str]) -> None:
+    """Refuse folders in tars that name other splits than train. Raises SourceError."""
+    for folder, name in folders.items():
+        if other := next((part for part in folder.split("/") if split_of_folder(part) not in (None, "train")), None):
+            raise SourceError(
+                f"{name}: the folder {other!r} in the tar names a split, but all samples of a tar are in one split",
+                hint="Make a tar for each split, such as train.tar and test.tar. If all samples are one split: "
+                f"{spell('splits', {'train': '*'})}",
+                details={"file": name, "folder": folder},
+            )
 
 
 def _repeated(name: str, key: str, *, twice: set[str]) -> SourceError:

@@ -63,6 +63,23 @@ def test_the_number_of_a_class_may_have_any_white_space_around_it(tmp_path: Path
     assert rows.table.to_pylist() == [{"cls": 1, "txt": "x"}]
 
 
+@pytest.mark.parametrize("folder", ["val", "data/Test", "split=extra"])
+def test_a_tar_whose_folders_are_splits_is_refused(tmp_path: Path, folder: str) -> None:
+    keys = ("train/1", f"{folder}/2")
+    write_tar(tmp_path / "a.tar", [(f"{key}.{end}", PNG) for key in keys for end in ("image.png", "mask.png")])
+    with pytest.raises(SourceError) as caught:
+        open_source(tmp_path / "a.tar")
+    name = folder.rpartition("/")[2]
+    assert (caught.value.message, caught.value.hint) == (
+        f"a.tar: the folder {name!r} in the tar names a split, but all samples of a tar are in one split",
+        "Make a tar for each split, such as train.tar and test.tar. "
+        "If all samples are one split: splits={'train': '*'}",
+    )
+    assert len(rows_of(open_source(tmp_path / "a.tar", AddOptions(splits={"train": "*"})))) == 1
+    write_tar(tmp_path / "a.tar", [("train/1.image.png", PNG), ("train/1.mask.png", PNG)])
+    assert open_source(tmp_path / "a.tar").splits == ("train",)
+
+
 def test_samples(tmp_path: Path) -> None:
     array = b"\x93NUMPY"
     train = [("a/1.PNG", PNG), ("a/1.cls", b"7\n"), ("a/1.json", b'{"x": 1}'), ("a/2.png", PNG), ("a/2.seg.npy", array)]
