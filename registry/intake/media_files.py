@@ -454,7 +454,8 @@ class Metadata:
             elif path in self._places:
                 other, first = self._places[path]
                 place = f"line {first}" if other == file else f"{other}:{first}"
-                self._miss(file, line, str(value), f"a second entry for {value!r}, after {place}")
+                reason = f"a second entry for {value!r}, after {place}; a file has one, whose values may be lists"
+                self._miss(file, line, str(value), reason)
             else:
                 self._places[path] = file, line
                 self.row_of[path] = self._num_entries

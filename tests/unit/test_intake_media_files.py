@@ -235,7 +235,7 @@ def test_metadata_of_parquet(tmp_path: Path) -> None:
     assert sorted(bad(source)) == sorted(
         [
             place.format(3) + "the file 'none.png' does not exist",
-            place.format(4) + "a second entry for '1.png', after line 2",
+            place.format(4) + "a second entry for '1.png', after line 2; a file has one, whose values may be lists",
             place.format(5) + "file_name is missing",
             "train/3.png: train/metadata.parquet has no entry for it",
         ]

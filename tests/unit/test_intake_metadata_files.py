@@ -174,7 +174,8 @@ def test_metadata_of_splits_and_of_the_whole_folder(tmp_path: Path) -> None:
     assert numbers(source) == {"test/1.png": "8", "train/1.png": "7"}
     assert bad(source) == [
         "test/metadata.csv:2, column 'file_name': the file 'wrong.png' does not exist",
-        "train/metadata.csv:2, column 'file_name': a second entry for '1.png', after metadata.csv:2",
+        "train/metadata.csv:2, column 'file_name': a second entry for '1.png', after metadata.csv:2; "
+        "a file has one, whose values may be lists",
     ]
 
 
