@@ -12,7 +12,7 @@ import base64
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +57,9 @@ if TYPE_CHECKING:
 arrow: Any = import_pyarrow("adding data")
 types: Any = arrow.types
 compute: Any = arrow.compute
+
+NO_BYTES: Final = "expected the bytes of a file"
+"""The reason for a text in a column of images or sounds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,7 +314,7 @@ def _convert_leaves(array: Any, target: _Target) -> Converted:
     if is_list(array.type) and isinstance(target.feature, Image):
         return _encode_pictures(array, target.feature)
     if types.is_string(result) and isinstance(target.feature, (Image, Audio)):
-        return _refuse_type(array, target, "expected the bytes of a file")
+        return _refuse_type(array, target, NO_BYTES)
     if types.is_string(kind):
         return _write_texts(array, result)
     if types.is_string(result):

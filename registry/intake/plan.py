@@ -19,7 +19,7 @@ from typing import Any, Final
 from registry.engines.workers import keep_freed_memory
 from registry.errors import SourceError, UnusableRowsError, UsageError, spell, suggest
 from registry.features import FeaturesDict
-from registry.intake.conversion import ColumnSchema
+from registry.intake.conversion import NO_BYTES, ColumnSchema
 from registry.intake.csv_files import OPEN_QUOTE, TEXT_AFTER_QUOTE
 from registry.intake.feature_text import Wish, is_type
 from registry.intake.inference import Inference, check_wishes, declare_schema
@@ -187,6 +187,12 @@ class BadRows:
                 continue
             if any(reason.startswith(("expected an array", "expected dtype")) for reason in reasons):
                 ways.append(f"To keep the arrays of {quote(column.name)}, leave out its type")
+                continue
+            if any(reason.startswith(NO_BYTES) for reason in reasons):
+                ways.append(
+                    f"To read files by the paths in {quote(column.name)}: call it file_name in a metadata.csv beside "
+                    "the files. In Python, pass their bytes"
+                )
                 continue
             if is_text or types.is_binary(kind):
                 form, word = "bytes", "bytes"

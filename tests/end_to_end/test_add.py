@@ -343,6 +343,13 @@ PNG = encode_png(np.zeros((2, 2, 3), np.uint8))
             {"x": "bytes"},
         ),
         (
+            [{"x": "a.png"}],
+            {"x": "Image"},
+            'No row fits. To read files by the paths in "x": call it file_name in a metadata.csv beside the files. '
+            "In Python, pass their bytes",
+            {},
+        ),
+        (
             [{"x": b"\xff"}],
             {"x": "Text"},
             "No row fits. To keep the column as bytes: features={'x': 'bytes'}",
