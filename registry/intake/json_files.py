@@ -47,7 +47,7 @@ from registry.intake.text_files import (
     too_long,
 )
 from registry.intake.value_types import is_list
-from registry.shards.arrow_values import import_pyarrow
+from registry.shards.arrow_values import as_numbers, import_pyarrow
 from registry.splits import counted
 from registry.storage import Store
 
@@ -462,10 +462,8 @@ def _range_or_list(lines: Any) -> Sequence[int]:
 
 def _are_exact(table: Any) -> bool:
     """Whether all floats are between -2**53 and 2**53, so that no integer among them was rounded."""
-    from pyarrow import compute
-
     return all(
-        compute.all(compute.less(compute.abs(values), 2.0**53)).as_py() is not False
+        bool((np.abs(as_numbers(values)) < 2.0**53).all())
         for column in table.itercolumns()
         for chunk in column.chunks
         for values in _floats_in(chunk)

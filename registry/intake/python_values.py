@@ -26,7 +26,7 @@ from registry.features import Sequence as SequenceFeature
 from registry.intake.media_bytes import IMAGE_FAULTS, image_feature, image_file
 from registry.intake.source import NAN_WORDS, BadRow, Rows, is_unicode
 from registry.intake.value_types import make_lists
-from registry.shards.arrow_values import import_pyarrow
+from registry.shards.arrow_values import from_numbers, from_texts, import_pyarrow
 
 arrow: Any = import_pyarrow("adding data")
 _FAULTS: Final = (arrow.ArrowException, OverflowError, TypeError, UnicodeError, ValueError)
@@ -156,6 +156,8 @@ _Numbers: TypeAlias = "Sequence[int] | npt.NDArray[Any]"
 _NUMBERS: Final = frozenset({EXACT[int], EXACT[float]})
 _LAST: Final = 0x10FFFF
 """The last character of Unicode."""
+
+_MOST_CHARACTERS: Final = 2**28
 _UNIT: Final = {"Y": "D", "M": "D", "W": "D", "D": "D", "h": "s", "m": "s", "s": "s", "ms": "ms", "us": "us"}
 """The unit that Arrow has for a unit of NumPy; others become nanoseconds."""
 
@@ -357,9 +359,9 @@ class ValueConverter:
                 raise MixedValuesError(path)
             values = [None if value is None else float(value) for value in values]
         if kind != EXACT[int]:
-            return self._array(values, rows, path, lambda some: arrow.array(some, wanted))
+            return self._array(values, rows, path, lambda some: _array_of(some, wanted))
         try:
-            return arrow.array(values, wanted)
+            return _array_of(values, wanted)
         except _FAULTS:
             _refuse(values, rows, path, _too_large)
             if any(value is not None and value < 0 for value in values):
@@ -416,7 +418,7 @@ class ValueConverter:
             reason = f"the key {odd[0]!a:.60} is not {'valid Unicode' if isinstance(odd[0], str) else 'text'}"
             _refuse(values, rows, path, lambda value: reason if any(key in value for key in odd) else None)
         is_null = np.array([value is None for value in values])
-        mask = arrow.array(is_null) if is_null.any() else None
+        mask = from_numbers(is_null) if is_null.any() else None
         if not keys:
             return arrow.array([None if value is None else {} for value in values], arrow.struct([]))
         fields = [
@@ -472,6 +474,17 @@ class ValueConverter:
             flat = make_lists(sizes, flat)
         is_null = np.array([value is None for value in values])
         return make_lists([0 if value is None else len(value) for value in values], flat, is_null)
+
+
+def _array_of(values: Sequence[Any], kind: Any) -> Any:
+    """Return ``arrow.array(values, kind)``, which imports pandas if it is called, as for dates and bytes."""
+    own = set(map(type, values)) - {type(None)}
+    if own == {str} and sum(len(value) for value in values if value is not None) < _MOST_CHARACTERS:
+        return from_texts(values)
+    if own in ({bool}, {int}, {float}):
+        numbers = np.array([0 if value is None else value for value in values], kind.to_pandas_dtype())
+        return from_numbers(numbers, np.array([value is None for value in values]))
+    return arrow.array(values, kind)
 
 
 def _read_special(values: Sequence[Any], rows: _Numbers) -> Sequence[Any]:

@@ -298,11 +298,13 @@ def from_numbers(values: npt.NDArray[Any], mask: npt.NDArray[np.bool_] | None = 
     return arrow.Array.from_buffers(kind, len(values), [valid, arrow.py_buffer(data)])
 
 
-def from_texts(texts: Sequence[str]) -> Any:
-    """Convert texts to an Arrow array."""
-    arrow, pieces = import_pyarrow(), [text.encode() for text in texts]
+def from_texts(texts: Sequence[str | None]) -> Any:
+    """Convert texts, of less than 2 GiB together, to an Arrow array. None becomes null."""
+    arrow, pieces = import_pyarrow(), [b"" if text is None else text.encode() for text in texts]
     ends = np.cumsum([0, *map(len, pieces)], dtype=np.int32)
-    buffers = [None, arrow.py_buffer(ends), arrow.py_buffer(b"".join(pieces))]
+    mask = np.array([text is None for text in texts], np.bool_)
+    valid = arrow.py_buffer(np.packbits(~mask, bitorder="little")) if mask.any() else None
+    buffers = [valid, arrow.py_buffer(ends), arrow.py_buffer(b"".join(pieces))]
     return arrow.Array.from_buffers(arrow.string(), len(pieces), buffers)
 
 

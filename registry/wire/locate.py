@@ -100,8 +100,8 @@ class TemplateBook:
         if size is not None:
             self._met[size] += _MIN_TEMPLATE
             return self._find_alike(data, rows, starts, size, spans)
-        some = sizes[:_MIN_TEMPLATE]
-        if np.unique(some).size * 4 > some.size:  # too many lengths for templates
+        some = sizes[:_MIN_TEMPLATE].tolist()  # np.unique would import numpy.ma
+        if len(set(some)) * 4 > len(some):  # too many lengths for templates
             return rows
         left = []
         lengths, counts = np.unique(sizes, return_counts=True)

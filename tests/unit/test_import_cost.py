@@ -149,12 +149,21 @@ def test_work_that_does_not_ask_for_a_cluster_loads_no_ray(tmp_path: Path) -> No
     assert "ray" not in loaded
 
 
-def test_adding_a_csv_to_a_new_catalog_loads_neither_pandas_nor_alembic(tmp_path: Path) -> None:
-    rows = "id,price,name,when,is_new,code,size\n1,0.5,a,2026-01-31T12:00:00,true,007,NA\n2,3,b,2026-01-31,false,010,\n"
-    (tmp_path / "rows.csv").write_text(rows, encoding="utf-8")
-    code = command(str(tmp_path / "catalog.db"), "add", str(tmp_path / "rows.csv"), "--key", "id")
+ROWS = {
+    "rows.csv": "id,price,name,when,is_new,code,size\n1,0.5,a,2026-01-31T12:00:00,true,007,NA\n"
+    "2,3,b,2026-01-31,false,010,\n",
+    "rows.jsonl": '{"id": 1, "price": 0.5, "is_new": true, "messages": [{"role": "user", "content": null}]}\n'
+    '{"id": 2, "price": 3, "is_new": null, "messages": [{"role": "tool", "content": "b"}], "at": {"x": 1}}\n' * 600,
+}
 
-    assert loaded_by(code, {"alembic", "pandas", "pyarrow"}) == {"pyarrow"}
+
+@pytest.mark.parametrize("name", list(ROWS))
+def test_adding_a_file_to_a_new_catalog_loads_neither_pandas_nor_alembic(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(ROWS[name], encoding="utf-8")
+    key = ["--key", "id"] if name == "rows.csv" else []
+    code = command(str(tmp_path / "catalog.db"), "add", str(tmp_path / name), *key)
+
+    assert loaded_by(code, {"alembic", "numpy.ma", "pandas", "pyarrow"}) == {"pyarrow"}
 
 
 def test_every_public_name_is_there_and_no_other() -> None:
