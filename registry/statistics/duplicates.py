@@ -10,6 +10,7 @@ cryptographic, so records with the same digest can be constructed.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
@@ -23,14 +24,17 @@ from registry.features.column_reader import ColumnReader
 from registry.features.containers import FeaturesDict
 from registry.features.content import content_bytes
 from registry.features.digest_pile import DigestPile, divide_piles
-from registry.features.feature import RawFeature
+from registry.features.feature import TEXT, Leaf, RawFeature
 from registry.statistics.distinct import equal_places
 from registry.statistics.values import Duplicates
 from registry.wire import BytesColumn, FlatBlock, NumberColumn, decode_example
 from registry.wire.gather import Octets, Places, as_rows, constant, cut_views, take, take_windows
 
 Words: TypeAlias = npt.NDArray[np.uint64]
-"""Rows of words, shape (number of rows, number of records)."""
+"""A word of each record."""
+
+State: TypeAlias = tuple[Words, Words]
+"""Two words of each record."""
 
 DIGEST_BYTES: Final = 16
 
@@ -59,7 +63,7 @@ _WINDOW: Final = 64
 _MOST_MIXED: Final = 512
 """Values of at most this many bytes are mixed word by word, all records together. CRCs are faster for longer ones."""
 
-_START: Final = np.array([[0x9E3779B97F4A7C15], [0x2545F4914F6CDD1D]], np.uint64)
+_START: Final = np.array([0x9E3779B97F4A7C15], np.uint64), np.array([0x2545F4914F6CDD1D], np.uint64)
 _FACTORS: Final = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], np.uint64)
 
 _NONE: Final = np.empty(0, np.int64)
@@ -75,19 +79,19 @@ class RecordDigester:
     def __init__(self, features: FeaturesDict) -> None:
         self._readers = codec_of(features.missing_as_none()).columns
 
-    def digests(self, block: FlatRecords) -> tuple[bytes, list[Words | None]]:
+    def digests(self, block: FlatRecords) -> tuple[bytes, list[State | None]]:
         """Return the digest of each record, 16 bytes each, and the hashes of the texts of each leaf of texts.
 
         The records must contain the features, which other folds have checked.
         """
-        state = np.broadcast_to(_START, (2, block.num_records)).copy()
-        texts: list[Words | None] = []
+        state = _START
+        texts: list[State | None] = []
         for reader, flat in zip(self._readers, block.flats, strict=True):
-            hashes: list[Words] = []
+            hashes: list[State] = []
             for words in _words_of(reader, flat, block, hashes):
-                _mix(state, words)
+                state = _mix(state, words)
             texts.append(hashes[0] if hashes else None)
-        return np.ascontiguousarray(state.T, "<u8").tobytes(), texts
+        return _as_rows(state, block.num_records).tobytes(), texts
 
 
 def pile_of_split(content: bytes = b"") -> DigestPile:
@@ -187,14 +191,14 @@ def _differ(rows: Words) -> npt.NDArray[np.bool_]:
     return np.concatenate([np.ones(min(1, len(rows)), np.bool_), differ, [True]])
 
 
-def _words_of(reader: ColumnReader, flat: FlatBlock, block: FlatRecords, hashes: list[Words]) -> Iterator[Words]:
+def _words_of(reader: ColumnReader, flat: FlatBlock, block: FlatRecords, hashes: list[State]) -> Iterator[Words]:
     """Yield words of each record, as many for every block, shape (number of records,). Texts are kept in ``hashes``."""
     if isinstance(reader.leaf, RawFeature):
         contents = [content_bytes(reader.read_content(decode_example(record))) for record in block.records]
         sizes = np.fromiter(map(len, contents), np.int64, len(contents))
         yield from hash_items(np.frombuffer(b"".join(contents), np.uint8), sizes.cumsum() - sizes, sizes)
         return
-    is_single = not (reader.lengths or reader.may_be_absent or reader.may_be_missing)
+    is_plain = not (reader.lengths or reader.may_be_absent or reader.may_be_missing)
     for part, (key, *level_keys) in reader.parts:
         column = flat.columns.get((key, part.kind))
         if reader.may_be_absent:
@@ -203,82 +207,133 @@ def _words_of(reader: ColumnReader, flat: FlatBlock, block: FlatRecords, hashes:
                 if stored is not None:  # an empty value may have another kind
                     is_there[slice(None) if stored.rows is None else stored.rows] = 1
             yield is_there
-        yield from _hash_column(column, flat, hashes, is_single=is_single and part.size == 1)
+        size = part.size or 0 if is_plain else 0
+        yield from _hash_column(column, flat, hashes, size, _stored_bytes(reader.leaf))
         for level_key in level_keys:
             yield from _hash_column(flat.columns.get((level_key, "int64")), flat, hashes)
 
 
-def _hash_column(
-    column: NumberColumn | BytesColumn | None, flat: FlatBlock, hashes: list[Words], *, is_single: bool = False
-) -> Iterable[npt.NDArray[Any]]:
-    """Return a word for the only number of each record, or two words of a hash for other values.
+def _stored_bytes(leaf: Leaf) -> int:
+    """Return the size of a value that is stored as the bytes of an array; 0 if sizes differ."""
+    is_array = leaf.reads_views and leaf.dtype != TEXT
+    return leaf.dtype.itemsize * math.prod(leaf.shape) if is_array else 0
 
+
+def _hash_column(
+    column: NumberColumn | BytesColumn | None,
+    flat: FlatBlock,
+    hashes: list[State],
+    size: int = 0,
+    stored_bytes: int = 0,
+) -> Iterable[Words]:
+    """Return words of each record: its values, if they have the same few bytes in all records, or two words of a hash.
+
+    Each record must have ``size`` values, or any number if it is 0; the same for the ``stored_bytes`` of an item.
     A record without the key has no values.
     """
     counts = np.zeros(flat.num_records, np.int64)
     if column is None:
         return hash_items(np.empty(0, np.uint8), counts, counts)
+    has_each = size > 0 and column.rows is None and column.counts == size
     if isinstance(column, NumberColumn):
         values = np.ascontiguousarray(column.values)
-        if is_single and values.size == flat.num_records:
-            return [values.view(f"u{values.itemsize}")]
         data, item_bytes = values.view(np.uint8), values.itemsize
+        if has_each and size * item_bytes <= _MOST_MIXED:
+            return _cut_words(data.reshape(flat.num_records, -1))
+    elif has_each and size == 1 and 0 < stored_bytes <= _MOST_MIXED and constant(column.sizes) == stored_bytes:
+        return _cut_words(as_rows(take(flat.data, column.starts, stored_bytes), np.uint8))
     else:
         hashes.append(hash_items(flat.data, column.starts, column.sizes))
-        if is_single and column.starts.size == flat.num_records:
+        if has_each and size == 1:
             return hashes[-1]
-        data, item_bytes = np.ascontiguousarray(hashes[-1].T).reshape(-1).view(np.uint8), DIGEST_BYTES
+        data, item_bytes = _as_rows(hashes[-1], column.starts.size).reshape(-1).view(np.uint8), DIGEST_BYTES
     counts[slice(None) if column.rows is None else column.rows] = column.counts
     sizes = counts * item_bytes
     return hash_items(data, sizes.cumsum() - sizes, sizes)
 
 
-def hash_items(data: Octets, starts: Places, sizes: Places) -> Words:
-    """Return two words for each ``data[start : start + size]``, shape (2, number of items)."""
-    state = np.broadcast_to(_START, (2, sizes.size)).copy()
-    _mix(state, sizes.view(np.uint64))
-    long = np.flatnonzero(sizes > _MOST_MIXED)
-    if long.size:
-        items = list(map(bytes, cut_views(data.data, starts[long], sizes[long])))
-        mixed = state[:, long]
-        for checksum in (crc64.xz, crc64.go_iso):
-            _mix(mixed, np.fromiter(map(checksum, items), np.uint64, long.size))
-        state[:, long] = mixed
-    if constant(sizes) is not None and not long.size:
-        _mix_items(state, data, starts, sizes)
-    elif long.size < sizes.size:
-        # The longest first, so that the items with a further word come first.
-        order = np.argsort(np.minimum(sizes, _MOST_MIXED + 1).astype(np.uint16), kind="stable")[::-1][long.size :]
-        mixed = state[:, order]
-        _mix_items(mixed, data, starts[order], sizes[order])
-        state[:, order] = mixed
+def _cut_words(rows: npt.NDArray[np.uint8]) -> Iterator[Words]:
+    """Yield the bytes of ``rows`` as numbers of 8 bytes, and what remains as smaller ones."""
+    begin = 0
+    for width in (8, 4, 2, 1):
+        stop = begin + (rows.shape[1] - begin) // width * width
+        if stop > begin:
+            yield from rows[:, begin:stop].view(f"<u{width}").T
+        begin = stop
+
+
+def hash_items(data: Octets, starts: Places, sizes: Places) -> State:
+    """Return two words for each ``data[start : start + size]``, each in an array of shape (number of items,)."""
+    if (size := constant(sizes)) is not None and size <= _MOST_MIXED:
+        total, chain = _hash_short(data, starts, sizes, sizes[:1])
+        return np.broadcast_to(total, sizes.shape), np.broadcast_to(chain, sizes.shape)
+    result = np.empty(sizes.size, np.uint64), np.empty(sizes.size, np.uint64)
+    # The longest first, so that the items with a further word come first.
+    order = np.argsort(np.minimum(sizes, _MOST_MIXED + 1).astype(np.uint16), kind="stable")[::-1]
+    num_long = np.count_nonzero(sizes > _MOST_MIXED)
+    for places, hash_some in ((order[:num_long], _hash_long), (order[num_long:], _hash_short)):
+        if places.size:
+            some = sizes[places]
+            for words, hashed in zip(result, hash_some(data, starts[places], some, some), strict=True):
+                words[places] = hashed
+    return result
+
+
+def _hash_long(data: Octets, starts: Places, sizes: Places, lengths: Places) -> State:
+    """Return two words for each item of any size."""
+    state = _mix(_START, lengths.view(np.uint64))
+    items = list(map(bytes, cut_views(data.data, starts, sizes)))
+    for checksum in (crc64.xz, crc64.go_iso):
+        state = _mix(state, np.fromiter(map(checksum, items), np.uint64, len(items)))
     return state
 
 
-def _mix_items(state: Words, data: Octets, starts: Places, sizes: Places) -> None:
-    """Mix items, of which the longest is the first, into their ``state``."""
-    longest, shortest, descending = int(sizes[0]), int(sizes[-1]), -sizes
+def _hash_short(data: Octets, starts: Places, sizes: Places, lengths: Places) -> State:
+    """Return two words for each item, of which the longest is the first. ``lengths`` are its sizes, or all in one."""
+    total, chain = _mix(_START, lengths.view(np.uint64))
+    longest, count = int(sizes[0]), sizes.size
+    steps = np.arange(0, longest + _WORD, _WORD)
+    counts = np.searchsorted(-sizes, -steps).tolist()  # of the items that are longer
+    wholes = np.searchsorted(-sizes, -steps, side="right").tolist()  # of the items of at least this size
+    ended: list[State] = []
     for begin in range(0, longest, _WINDOW):
-        count = int(np.searchsorted(descending, -begin)) if shortest <= begin else sizes.size
-        places, width = starts[:count] + begin, min(_WINDOW, longest - begin + (begin - longest) % _WORD)
+        places, width = (
+            starts[: counts[begin // _WORD]] + begin,
+            min(_WINDOW, longest - begin + (begin - longest) % _WORD),
+        )
         is_inside = int(places.max()) <= data.size - width
         pieces = take(data, places, width) if is_inside else take_windows(data, places, width)
-        for done, words in zip(range(begin, longest, _WORD), as_rows(pieces, "<u8").T, strict=False):
-            if shortest < done + _WORD:
-                count = int(np.searchsorted(descending, -done)) if shortest <= done else sizes.size
-                words = words[:count] & _MASKS[np.minimum(sizes[:count] - done, _WORD)]  # noqa: PLW2901
-            _mix(state[:, :count], words)
+        for step, words in enumerate(as_rows(pieces, "<u8").T, begin // _WORD):
+            if counts[step] < count:
+                count = counts[step]
+                ended.append((total[count:], chain[count:]))
+                total, chain = total[:count], chain[:count]
+            words, whole = words[:count], wholes[step + 1]  # noqa: PLW2901
+            if whole < count:
+                words = words.copy()  # noqa: PLW2901
+                words[whole:] &= _MASKS[sizes[whole:count] - step * _WORD]
+            total, chain = _mix((total, chain), words)
+    totals, chains = zip((total, chain), *reversed(ended), strict=True)
+    return np.concatenate(totals), np.concatenate(chains)
 
 
-def _mix(state: Words, words: npt.NDArray[Any]) -> None:
-    """Mix a word of each record into its ``state``.
+def _as_rows(state: State, count: int) -> npt.NDArray[Any]:
+    """Return both words of ``count`` items side by side, little-endian."""
+    rows = np.empty((count, 2), "<u8")
+    rows[:, 0], rows[:, 1] = state  # several times as fast as a transposed array
+    return rows
+
+
+def _mix(state: State, words: npt.NDArray[Any]) -> State:
+    """Return the state after a word of each record. A state of one item is that of all records.
 
     One half is a chain, and the other is the sum of all values of the chain; both are multiplied by odd numbers. A
     different word always changes both. Later words can make both equal again only by accident, and not at once.
     """
     total, chain = state
-    chain ^= words
+    chain = chain ^ words
     chain *= _FACTORS[0]
     chain.byteswap(inplace=True)  # the high bits of a product depend on all bits, so move them to the low bits
-    total += chain
+    total = total + chain
     total *= _FACTORS[1]
+    return total, chain

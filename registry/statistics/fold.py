@@ -27,7 +27,7 @@ from registry.features.image import Image
 from registry.features.nested import Ragged
 from registry.features.text import ClassLabel, Text
 from registry.statistics.document import Statistics
-from registry.statistics.duplicates import MOST_WAITING, RecordDigester, Words, find_duplicates, pile_of_split
+from registry.statistics.duplicates import MOST_WAITING, RecordDigester, State, find_duplicates, pile_of_split
 from registry.statistics.media import Images, Sounds
 from registry.statistics.numbers import MOST_DISTINCT, Numbers
 from registry.statistics.texts import MOST_BYTES, MOST_CLASSES, Texts, describe_classes
@@ -194,7 +194,7 @@ class LeafReader:
         num_lengths = 0 if values is None else len(self._unknown)
         return LeafState(values, [Numbers(np.int64, buffer=buffer) for _ in range(num_lengths)])
 
-    def add(self, state: LeafState, flat: FlatBlock, num_records: int, texts: Words | None = None) -> None:
+    def add(self, state: LeafState, flat: FlatBlock, num_records: int, texts: State | None = None) -> None:
         """Add the values of a block. ``texts`` has the hashes of its texts, if they are known.
 
         Raises:

@@ -13,7 +13,7 @@ import numpy as np
 
 from registry.features.feature import LabelNames
 from registry.statistics.distinct import ERROR, Hashes, Registers, equal_places, hash_numbers
-from registry.statistics.duplicates import Words, hash_items
+from registry.statistics.duplicates import State, hash_items
 from registry.statistics.numbers import MOST_DISTINCT, MOST_FREQUENT, Numbers, add_counts
 from registry.statistics.values import Classes, Distinct, Frequent, number_fields
 from registry.wire.gather import Octets, Places, chunks_of, take_ragged, take_texts
@@ -59,7 +59,7 @@ class Texts:
         sizes = np.fromiter(map(len, texts), np.int64, len(texts))
         self.add_pieces(np.frombuffer(b"".join(texts), np.uint8), sizes.cumsum() - sizes, sizes)
 
-    def add_pieces(self, data: Octets, starts: Places, sizes: Places, words: Words | None = None) -> None:
+    def add_pieces(self, data: Octets, starts: Places, sizes: Places, words: State | None = None) -> None:
         """Add the texts ``data[start : start + size]``. ``words`` are their ``hash_items``, if they are known."""
         if not sizes.size:
             return
