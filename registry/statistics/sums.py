@@ -1,8 +1,7 @@
 """Exact sums of numbers and of their squares: Python integers, the same for any order and division of the values.
 
-    integers -> limbs of 31 bits -> sums and products of limbs, which fit 63 bits -> one integer
-    floats in a small range -> integers of 47 bits -> sums modulo 2**64          -> one integer
-    other floats, and their exact squares -> limbs of 46 bits -> sums of limbs   -> one integer
+    integers -> limbs of 31 bits -> sums and products of limbs, which fit 63 bits       -> one integer
+    floats   -> limbs of 46 bits -> sums and products of limbs, modulo 2**64, and about -> one integer
 
 A float is an integer times a power of two, so a sum of floats is an integer in units of ``2**-SCALE``. Only the final
 result is rounded: a mean does not depend on SIMD instructions, threads or the order of files.
@@ -11,7 +10,7 @@ result is rounded: a mean does not depend on SIMD instructions, threads or the o
 from __future__ import annotations
 
 import math
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,16 +20,18 @@ SCALE: Final = 1200
 
 _WIDTH: Final = 31
 _FLOAT_WIDTH: Final = 46
-_MULTIPLE_WIDTH: Final = 47
-_HALF: Final = 26
 _CHUNK: Final = 2**16
 """The sum of 2**16 limbs of 46 bits has 62 bits. Products of limbs of 31 bits are added in halves of 32 bits."""
 
 _SMALL: Final = 2**23
 """The sum of 2**16 squares of integers of at most this size has 62 bits."""
 
+_MOST_SPREAD: Final = 3 * _FLOAT_WIDTH - 53
+"""Floats whose exponents differ by at most this much have three limbs. Others are divided at the middle exponent."""
+
 _FAR: Final = 400
-"""Squares of floats beyond 2**400 or below 2**-400 may not fit a float, so such values are scaled."""
+_MOVE: Final = 700
+"""Squares of floats beyond 2**400 or below 2**-400 may not fit a float, so such values are scaled by 2**700."""
 
 _MOST_REPEATED: Final = 2**18
 
@@ -62,12 +63,27 @@ def exact_sums(values: npt.NDArray[Any], magnitudes: Magnitudes | None = None) -
     >>> exact_sums(np.array([3, -4])), exact_sums(np.array([1e300, 1.0, -1e300]))[0] == 1 << SCALE
     ((-1, 25), True)
     """
-    total = squares = 0
     if magnitudes is None:
         magnitudes = magnitudes_of(values, values.min().item(), values.max().item()) if values.size else (0, 0)
-    sums_of = _sums_of_floats if values.dtype.kind == "f" else _sums_of_integers
-    for start in range(0, values.size if magnitudes[1] else 0, _CHUNK):
-        sums = sums_of(values[start : start + _CHUNK], *magnitudes)
+    least, greatest = magnitudes
+    is_float = values.dtype.kind == "f"
+    if is_float:
+        first, last = math.frexp(least)[1], math.frexp(greatest)[1]
+        if last - first > _MOST_SPREAD:
+            is_large = np.abs(values) >= math.ldexp(1.0, (first + last) // 2)
+            pairs = zip(exact_sums(values[is_large]), exact_sums(values[~is_large]), strict=True)
+            total, squares = map(sum, pairs)
+            return total, squares
+        if last > _FAR:
+            total, squares = exact_sums(values * 2.0**-_MOVE)
+            return total << _MOVE, squares << 2 * _MOVE
+        if first < -_FAR:
+            total, squares = exact_sums(values * 2.0**_MOVE)
+            return total >> _MOVE, squares >> 2 * _MOVE
+    sums_of = _sums_of_floats if is_float else _sums_of_integers
+    total = squares = 0
+    for start in range(0, values.size if greatest else 0, _CHUNK):
+        sums = sums_of(values[start : start + _CHUNK], least, greatest)
         total, squares = total + sums[0], squares + sums[1]
     return total, squares
 
@@ -121,64 +137,55 @@ def _sums_of_integers(values: npt.NDArray[Any], _least: int | float, greatest: i
 
 def _sums_of_floats(values: npt.NDArray[np.float64], least: float, greatest: float) -> tuple[int, int]:
     """Return the sums of floats whose absolute values, except for zeros, are from ``least`` to ``greatest``."""
-    if greatest > 2.0**_FAR or least < 2.0**-_FAR:
-        sizes = np.abs(values)
-        is_large, is_small = sizes > 2.0**_FAR, sizes < 2.0**-_FAR
-        total, squares = exact_sums(values[~(is_small | is_large)])
-        large, large_squares = exact_sums(values[is_large] * 2.0 ** (-2 * _FAR))
-        small, small_squares = exact_sums(values[is_small] * 2.0 ** (2 * _FAR))
-        total += (large << 2 * _FAR) + (small >> 2 * _FAR)
-        return total, squares + (large_squares << 4 * _FAR) + (small_squares >> 4 * _FAR)
-    bits = values.view(np.int64)
-    fraction = int(np.bitwise_or.reduce(bits)) & (2**52 - 1) | 2**52
+    fraction = int(np.bitwise_or.reduce(values.view(np.int64))) & (2**52 - 1) | 2**52
     num_bits = 54 - (fraction & -fraction).bit_length()  # of the longest fraction: for float32, at most 24
-    top, last = math.frexp(greatest)[1], math.frexp(least)[1] - num_bits
-    if top - last <= _MULTIPLE_WIDTH:
-        total, squares = _sums_of_multiples(values, last)
-        return total << SCALE + last, squares << 2 * (SCALE + last)
-    total = _sum(values, top, last, SCALE)
-    if num_bits <= _HALF:  # the squares are exact
-        return total, _sum(values * values, 2 * top, 2 * last, 2 * SCALE)
-    high = ((bits + 2**26) & -(2**27)).view(np.float64)  # 26 bits; the rest also has 26 bits
-    low = values - high
-    middle = last + num_bits - _HALF
-    squares = _sum(high * high, 2 * top, 2 * middle, 2 * SCALE) + _sum(low * low, 2 * top - 52, 2 * last, 2 * SCALE)
-    return total, squares + 2 * _sum(high * low, 2 * top - 26, middle + last, 2 * SCALE)
+    unit, last = math.frexp(greatest)[1], math.frexp(least)[1] - num_bits
+    limbs: list[_Limb] = []
+    total = squares = 0
+    while not limbs or unit > last:
+        unit = max(last, unit - _FLOAT_WIDTH)
+        # This number is so large that a sum with it is rounded to a multiple of 2**unit. The bits of the sum, as an
+        # integer, are those of the number plus this multiple.
+        anchor = np.float64(math.ldexp(1.5, unit + 52))
+        sums = values + anchor
+        bits, base = sums.view(np.int64), int(anchor.view(np.int64))
+        multiples = sums - anchor if unit > last else values
+        limb = _Limb(multiples, bits, unit, base, _signed(int(bits.sum()) - bits.size * base))
+        limbs.append(limb)
+        total += limb.total << unit + SCALE
+        for other in limbs:
+            squares += _sum_of_products(limb, other) << unit + other.unit + 2 * SCALE + (other is not limb)
+        if unit > last:
+            values = values - multiples
+    return total, squares
 
 
-def _sums_of_multiples(values: npt.NDArray[np.float64], last: int) -> tuple[int, int]:
-    """Return the sums of ``values / 2**last``, which are integers of at most 47 bits, and of their squares.
+class _Limb(NamedTuple):
+    """Multiples of ``2**unit``, as floats, and as ``bits`` of integers to which ``base`` is added.
 
-    NumPy adds and multiplies integers modulo 2**64. Of all numbers that are equal modulo 2**64, the sum of squares is
-    the nearest to the sum of floats: it has at most 110 bits, of which 48 are right, because NumPy adds in pairs.
+    ``total`` is the sum of the integers.
     """
-    anchor = np.float64(math.ldexp(1.5, last + 52))  # see _sum
-    sums = values + anchor
-    bits, base = sums.view(np.int64), int(anchor.view(np.int64))
-    total = _signed(int(bits.sum()) - bits.size * base)
-    bits *= bits
-    remainder = int(bits.sum()) - base * (2 * total + bits.size * base)  # the bits are the base plus the integer
-    estimate = int(math.ldexp(float(np.multiply(values, values, out=sums).sum()), -2 * last))
-    return total, estimate + _signed(remainder - estimate)
+
+    multiples: npt.NDArray[np.float64]
+    bits: npt.NDArray[np.int64]
+    unit: int
+    base: int
+    total: int
+
+
+def _sum_of_products(limb: _Limb, other: _Limb) -> int:
+    """Return the sum of the products of the integers of two limbs.
+
+    NumPy adds and multiplies integers modulo 2**64. Of all numbers that are equal modulo 2**64, the sum is the nearest
+    to the sum of floats: it has at most 108 bits, of which 46 are right, because NumPy adds in pairs.
+    """
+    products = limb.bits * other.bits
+    remainder = int(products.sum()) - limb.base * (other.total + products.size * other.base) - other.base * limb.total
+    floats = np.multiply(limb.multiples, other.multiples, out=products.view(np.float64))
+    estimate = int(math.ldexp(float(floats.sum()), -limb.unit - other.unit))
+    return estimate + _signed(remainder - estimate)
 
 
 def _signed(number: int) -> int:
     """Return the integer of 64 bits that is equal to ``number`` modulo 2**64."""
     return (number + 2**63) % 2**64 - 2**63
-
-
-def _sum(values: npt.NDArray[np.float64], top: int, last: int, scale: int) -> int:
-    """Return the sum of values of at most 2**top, which are multiples of 2**last, in units of 2**-scale."""
-    total = 0
-    while True:
-        top -= _FLOAT_WIDTH
-        # This number is so large that a sum with it is rounded to a multiple of 2**top. The bits of the sum, as an
-        # integer, are those of the number plus this multiple.
-        anchor = np.float64(math.ldexp(1.5, top + 52))
-        limbs = values + anchor
-        whole = int(limbs.view(np.int64).sum()) - limbs.size * int(anchor.view(np.int64))
-        total += _signed(whole) << scale + top
-        if top <= last:
-            return total
-        limbs -= anchor
-        values = values - limbs
