@@ -6,16 +6,22 @@ import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
+from pathlib import Path
 from threading import Barrier
 from typing import Any
 
 import psycopg
 import pytest
 from support.catalog_samples import execute, sample, told_details
+from support.golden import check_errors
 
 from registry.catalog import CatalogBackend, PublicationDetails, sqlite_path
 from registry.errors import ConflictError, ExperimentNotFoundError, RegistryError, UsageError
 from registry.model import Experiment
+
+GOLDEN = Path(__file__).with_name("golden")
+
 
 ADDED = "Shuffle by the hash of the key."
 
@@ -114,21 +120,10 @@ def test_a_name_means_one_flag_for_ever(catalog: CatalogBackend, catalog_url: st
     assert len(events(catalog_url)) == 2
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("New Shuffle", ADDED), "invalid experiment 'New Shuffle'"),
-        (("", ADDED), "invalid experiment ''"),
-        (("a\0b", ADDED), r"invalid experiment 'a\x00b'"),
-        (("flag", ""), "an experiment needs a description"),
-        (("flag", " \n"), "an experiment needs a description"),
-        (("flag", "a\0b"), "the description contains a NUL or a lone surrogate, which databases cannot store"),
-    ],
-)
-def test_invalid_flags_are_refused(catalog: CatalogBackend, arguments: tuple[str, str], message: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        catalog.experiments.add(*arguments, actor="ann")
-    assert caught.value.message == message
+def test_invalid_flags_are_refused(catalog: CatalogBackend) -> None:
+    wrong = [("New Shuffle", ADDED), ("", ADDED), ("a\0b", ADDED), ("flag", ""), ("flag", " \n"), ("flag", "a\0b")]
+    calls = (partial(catalog.experiments.add, *arguments, actor="ann") for arguments in wrong)
+    check_errors(GOLDEN / "catalog_experiments.txt", calls)
     assert catalog.experiments.list() == ()
 
 

@@ -66,21 +66,17 @@ def test_no_other_statement_takes_published_rows_away(populated: str, table: str
             execute(populated, f"TRUNCATE {table} CASCADE")
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "content_digest = published_by || substr(content_digest, 4)",
-        "id = 9",
-        "major = 9",
-        "version_to_prepare = '9.0.0'",
-        "features_json = '{}'",
-        "published_at = CURRENT_TIMESTAMP",
-        "state = 'yanked', location = 'elsewhere'",
-    ],
-)
-def test_no_column_of_a_version_but_its_state_changes(populated: str, change: str) -> None:
-    with pytest.raises(Refused, match="published rows never change"):
-        execute(populated, f"UPDATE dataset_version SET {change}")  # noqa: S608 (a test's own values)
+def test_no_column_of_a_version_but_its_state_changes(populated: str) -> None:
+    for change in (
+        *("content_digest = published_by || substr(content_digest, 4)", "id = 9", "major = 9", "features_json = '{}'"),
+        *(
+            "version_to_prepare = '9.0.0'",
+            "published_at = CURRENT_TIMESTAMP",
+            "state = 'yanked', location = 'elsewhere'",
+        ),
+    ):
+        with pytest.raises(Refused, match="published rows never change"):
+            execute(populated, f"UPDATE dataset_version SET {change}")  # noqa: S608 (a test's own values)
 
 
 def test_the_state_of_a_version_may_change(populated: str, catalog: CatalogBackend) -> None:

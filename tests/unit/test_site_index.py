@@ -19,6 +19,9 @@ from support.golden import check_errors
 from registry.catalog.site_index import MAX_INDEX_BYTES, SiteIndex, SiteSignature, parse_site_index
 from registry.errors import SiteFormatError
 
+GOLDEN = Path(__file__).with_name("golden")
+
+
 INDEX = SiteIndex(
     sha256="1" * 64,
     num_bytes=4096,
@@ -164,27 +167,12 @@ def test_a_data_directory_that_leads_to_the_readers_files_or_has_secrets_is_refu
         parse_site_index(json.dumps(document).encode())
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        *(
-            b"",
-            b"null",
-            b"[]",
-            b"<html>404</html>",
-            b"\xff\xfe",
-            b"[" * 200,
-            b'{"schema": "registry.site/1", "schema": 1}',
-        ),
-        INDEX.to_json()[:-3],
-        INDEX.to_json() + b" " * MAX_INDEX_BYTES,
-        INDEX.to_json().replace(b"4096", b"NaN"),
-        INDEX.to_json().replace(b"4096", b"9" * 5000),
-    ],
-)
-def test_another_document_is_refused(data: bytes) -> None:
-    with pytest.raises(SiteFormatError, match=r"^site.json: "):
-        parse_site_index(data)
+def test_another_document_is_refused() -> None:
+    text = INDEX.to_json()
+    documents = [b"", b"null", b"[]", b"<html>404</html>", b"\xff\xfe", b"[" * 200, text[:-3]]
+    documents += [b'{"schema": "registry.site/1", "schema": 1}', text + b" " * MAX_INDEX_BYTES]
+    documents += [text.replace(b"4096", b"NaN"), text.replace(b"4096", b"9" * 5000)]
+    check_errors(GOLDEN / "site_index_documents.txt", (partial(parse_site_index, data) for data in documents))
 
 
 def test_no_flip_of_a_bit_gives_another_error() -> None:
