@@ -358,14 +358,6 @@ def test_a_folder_of_other_code_is_not_taken_for_this_build(
         assert catalog.build("digits", num_shards=3).newly
 
 
-def test_bytes_that_are_missing_here_are_built_again(catalog_url: str, tmp_path: Path) -> None:
-    with registry.connect(catalog_url, data_dir=tmp_path / "here") as catalog:
-        assert catalog.build("digits").newly
-    with registry.connect(catalog_url, data_dir=tmp_path / "there") as catalog:
-        assert not catalog.build("digits").newly
-        assert catalog.dataset("digits").verify(deep=True).faults == ()
-
-
 class Numbers(registry.DatasetBuilder):
     VERSION = "2.0.0"
 

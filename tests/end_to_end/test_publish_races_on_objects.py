@@ -116,14 +116,15 @@ def meet(
         yield one, other
 
 
+@pytest.mark.parametrize("has_own_catalog", [False, True])
 @pytest.mark.parametrize("every", either(8 * EVERY, EVERY))
 def test_between_any_two_steps_a_rival_of_other_content_wins_or_loses_whole(
-    fresh: Callable[[], str], rivals: tuple[Path, Path], every: int
+    fresh: Callable[[], str], rivals: tuple[Path, Path], every: int, has_own_catalog: bool
 ) -> None:
     wins = []
     for one, other in meet(
         lambda: Publisher(fresh(), f"memory://{uuid.uuid4().hex}", rivals[0]),
-        lambda one: Publisher(one.url, one.data_dir, rivals[1]),
+        lambda one: Publisher(fresh() if has_own_catalog else one.url, one.data_dir, rivals[1]),
         every,
     ):
         winner, loser = (one, other) if one.newly else (other, one)
@@ -147,17 +148,3 @@ def test_between_any_two_steps_a_rival_of_the_same_content_is_welcome(
         assert {one.newly, other.newly} == {True, False}, (one, other)
         one.check()
 
-
-@pytest.mark.parametrize("every", either(8 * EVERY, EVERY))
-def test_two_catalogs_that_share_a_store_never_lose_a_published_version(
-    fresh: Callable[[], str], rivals: tuple[Path, Path], every: int
-) -> None:
-    for one, other in meet(
-        lambda: Publisher(fresh(), f"memory://{uuid.uuid4().hex}", rivals[0]),
-        lambda one: Publisher(fresh(), one.data_dir, rivals[1]),
-        every,
-    ):
-        winner, loser = (one, other) if one.newly else (other, one)
-        assert (winner.newly, loser.newly) == (True, None), (one, other)
-        assert isinstance(loser.error, ConflictError), (one, other)
-        winner.check()
