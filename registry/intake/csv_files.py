@@ -241,17 +241,14 @@ def _count_blank_lines(data: bytes) -> int:
 def _refuse_spaces(name: str, rows: Sequence[Sequence[Cell]], options: AddOptions, *, line: int) -> None:
     """Refuse a file of one column if spaces separate the same number of values in each row. Raises SourceError."""
     words = [[Cell(word, False) for word in row[0].text.split()] for row in rows]
-    columns = list(zip(*words[1:], strict=False))
-    missing = len(columns) - len(words[0])  # a header may have no name for the names of rows
-    if len(words[0]) < 2 or missing not in (0, 1) or {len(row) for row in words[1:]} != {len(columns)}:
+    if len({len(row) for row in words}) > 1 or len(words[0]) == 1:
         return
-    if any(all(_is_number(cell.text, ",") for cell in column) for column in columns):
+    if any(all(_is_number(word.text, ",") for word in column) for column in zip(*words[1:], strict=True)):
         header = "" if why_data(words) is None else ", header=None"
-        names = ".reset_index(names='row')" * missing
         if_value = f". If each line is a value: {spell('delimiter', ',')}" if options.has_csv_options else ""
         raise SourceError(
             f"{name}:{line}: spaces separate the values",
-            hint=f"registry.add(pandas.read_csv({name!r}, sep=r'\\s+'{header}){names}, 'NAME'){if_value}",
+            hint=f"registry.add(pandas.read_csv({name!r}, sep=r'\\s+'{header}), 'NAME'){if_value}",
             details={"file": name, "line": line},
         )
 
@@ -260,16 +257,19 @@ def _check_names(name: str, names: Sequence[str], options: AddOptions, *, line: 
     """Check that each column has its own name, if the caller neither renames the column without a name nor skips it."""
     has_option = options.has_csv_options
     or_data = f" If that line is data: {spell('header', False)}" if has_option else ""
-    unnamed = [place for place, header in enumerate(names, start=1) if not header]
-    if len(unnamed) > 1:
+    repeated = [repeated_name for repeated_name, count in Counter(names).items() if count > 1]
+    if repeated:
+        places = [place for place, header in enumerate(names, start=1) if header == repeated[0]]
+        fault, lines = f"are both named {repeated[0]!r}", ""
+        if not repeated[0]:
+            fault, lines = "have no name", ", or remove the lines above the header"
         raise SourceError(
-            f"{name}:{line}: columns {', '.join(map(str, unnamed[:3]))}{' ...' * (len(unnamed) > 3)} of {len(names)} "
-            "have no name",
-            hint=f"Remove the lines above the header, or the empty columns, or give each a name in that line.{or_data}",
-            details={"file": name, "line": line, "columns": unnamed[:100]},
+            f"{name}:{line}: columns {places[0]} and {places[1]} {fault}",
+            hint=f"Give each column its own name in the first line of the file{lines}.{or_data}",
+            details={"file": name, "line": line, "columns": places[:100]},
         )
-    if unnamed and "" not in (options.rename_columns or {}) and "" not in options.wishes():
-        place = unnamed[0]
+    if "" in names and "" not in (options.rename_columns or {}) and "" not in options.wishes():
+        place = names.index("") + 1
         rename, skip = spell("rename_columns", {"": "NAME"}), spell("features", {"": "skip"})
         raise SourceError(
             f"{name}:{line}: column {place} of {len(names)} has no name",
@@ -277,14 +277,6 @@ def _check_names(name: str, names: Sequence[str], options: AddOptions, *, line: 
             if has_option
             else "Give it a name in the first line of the file.",
             details={"file": name, "line": line, "column": place},
-        )
-    repeated = [repeated_name for repeated_name, count in Counter(names).items() if count > 1]
-    if repeated:
-        places = [place for place, header in enumerate(names, start=1) if header == repeated[0]]
-        raise SourceError(
-            f"{name}:{line}: columns {places[0]} and {places[1]} are both named {repeated[0]!r}",
-            hint=f"Give each column its own name in the first line of the file.{or_data}",
-            details={"file": name, "line": line, "columns": places[:100]},
         )
 
 
@@ -681,15 +673,14 @@ def why_data(rows: Sequence[Sequence[Cell]], delimiter: str = ",", nulls: Sequen
 
 def _are_names(numbers: Sequence[str], below: Sequence[str], delimiter: str) -> bool:
     """Whether ``numbers`` name their columns. ``below`` are the values of these columns."""
-    counted = [str(number) for number in range(len(numbers))]
-    are_years = all(map(_is_year, numbers)) and list(numbers) == sorted(set(numbers))
-    if len(numbers) > 1:  # a row of data may have two years, too: those of a term
-        return numbers == counted or (are_years and not (below and all(map(_is_year, below))))
-    if numbers == counted:
-        return bool(below) and not any(_is_number(text, delimiter) for text in below)
-    # A number of that size may be a price, and a series may have fractions of years: 2000, 2000.25.
-    is_value = any(text.isdecimal() or _is_year(text.partition(".")[0]) for text in below)
-    return are_years and bool(below) and not is_value
+    is_single = len(numbers) == 1
+    if numbers == [str(number) for number in range(len(numbers))]:
+        return not is_single or (bool(below) and not any(_is_number(text, delimiter) for text in below))
+    if not all(map(_is_year, numbers)) or list(numbers) != sorted(set(numbers)):
+        return False
+    if is_single:  # it may be a price, or the first of a series: 2000, 2000.25
+        return bool(below) and not any(text.isdecimal() or _is_year(text.partition(".")[0]) for text in below)
+    return not below or not all(map(_is_year, below))  # a row of data may have the two years of a term
 
 
 def _is_year(text: str) -> bool:

@@ -157,9 +157,8 @@ class BadRows:
 
     def _explain_row_names(self) -> str:
         """Return a hint for a header without a name for the names of rows, as R writes it, if all rows are too long."""
-        widths = [re.fullmatch("expected ([0-9,]+) values?, found ([0-9,]+)", row.reason) for row in self.first]
-        pairs = [[int(number.replace(",", "")) for number in pair.groups()] for pair in widths if pair is not None]
-        if self.nulls is None or len(pairs) < len(widths) or any(a == 1 or b != a + 1 for a, b in pairs):
+        widths = re.fullmatch("expected ([0-9]+) values, found ([0-9]+)", self.first[0].reason)
+        if widths is None or int(widths[2]) != int(widths[1]) + 1:
             return ""
         frame = f"pandas.read_csv({self.first[0].file!r}{_ANY_SEPARATOR}).reset_index(names='row')"
         return f". If the first value of each row is its name: registry.add({frame}, 'NAME')"

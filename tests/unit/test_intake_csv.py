@@ -291,7 +291,6 @@ def test_a_header_that_is_repeated_is_a_header(tmp_path: Path) -> None:
     [
         (b" 0.1  18.0  2\n 12.5  7.0  3\n", r", sep=r'\s+', header=None"),
         (b"x y\n1 2.5\n3 4\n", r", sep=r'\s+'"),
-        (b"x y\na 1 2.5\nb 3 4\n", r", sep=r'\s+').reset_index(names='row'"),
     ],
 )
 def test_columns_that_spaces_separate_are_refused(tmp_path: Path, content: bytes, options: str) -> None:
@@ -328,9 +327,10 @@ def test_a_column_without_a_name_is_an_error(tmp_path: Path) -> None:
         "data.csv:2: column 3 of 3 has no name",
         "Give it a name in the first line of the file.",
     )
-    remove = "Remove the lines above the header, or the empty columns, or give each a name in that line."
-    assert refuse(tmp_path, b"Sales,,\nid,x,y\n") == ("data.csv:1: columns 2, 3 of 3 have no name", remove)
-    assert refuse(tmp_path, b"id,x,,,,\n1,2,,,,\n") == ("data.csv:1: columns 3, 4, 5 ... of 6 have no name", remove)
+    assert refuse(tmp_path, b"Sales,,\nid,x,y\n") == (
+        "data.csv:1: columns 2 and 3 have no name",
+        "Give each column its own name in the first line of the file, or remove the lines above the header.",
+    )
 
 
 def test_spaces_around_names_are_stated(tmp_path: Path) -> None:
