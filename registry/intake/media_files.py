@@ -36,6 +36,7 @@ from registry.intake.file_parts import (
     label_of,
     open_parts,
     refuse_folder_columns,
+    require_same_columns,
 )
 from registry.intake.kinds import KINDS, kind_of, open_kind, sniff_kind
 from registry.intake.media_bytes import (
@@ -407,6 +408,8 @@ def read_metadata(files: Files, names: Sequence[str], media: Sequence[str], noun
                     )
                 matching.add(name, table.column(FILE_NAME).to_pylist(), rows.lines)
                 tables.append(table.drop_columns([FILE_NAME]))
+                if not source.may_lack_columns:
+                    require_same_columns(names[0], tables[0].column_names, name, tables[-1].column_names)
     matching.require_matches(files.location, noun)
     matching.table = _concatenate(tables, names)
     return matching
@@ -552,14 +555,6 @@ def _first(names: Sequence[str]) -> str:
 
 def _concatenate(tables: Sequence[pa.Table], names: Sequence[str]) -> pa.Table:
     arrow = import_pyarrow()
-    for table in tables:
-        if set(table.column_names) != set(tables[0].column_names):
-            different = sorted(set(table.column_names) ^ set(tables[0].column_names))
-            raise SourceError(
-                f"metadata files must have the same columns; some lack {', '.join(map(repr, different[:20]))}",
-                hint="Add these columns to all metadata files; their values may be empty.",
-                details={"files": list(names[:100]), "columns": different[:100]},
-            )
     try:
         together = arrow.concat_tables(tables, promote_options="permissive")
     except (arrow.ArrowInvalid, arrow.ArrowTypeError) as error:

@@ -273,7 +273,10 @@ def test_metadata_that_cannot_be_used(tmp_path: Path) -> None:
             tmp_path / "4",
             {"a/1.png": PNG, "a/metadata.csv": b"file_name,x\n1.png,7\n", "b/metadata.csv": b"file_name,y\n2.png,7\n"},
         )
-    assert str(caught.value) == "metadata files must have the same columns; some lack 'x', 'y'"
+    assert str(caught.value) == (
+        "a/metadata.csv and b/metadata.csv have different columns: b/metadata.csv lacks 'x', "
+        "and a/metadata.csv lacks 'y'"
+    )
 
 
 def test_a_folder_without_images(tmp_path: Path) -> None:

@@ -230,3 +230,13 @@ def test_entries_and_files_without_a_counterpart_can_be_skipped(tmp_path: Path) 
         "  metadata.csv:3, column 'file_name': the file 'wrong.png' does not exist\n"
         "  2.png: metadata.csv has no entry for it"
     )
+
+
+@pytest.mark.parametrize("place", [5, 290])
+def test_a_key_of_json_may_be_missing_in_any_entry(tmp_path: Path, place: int) -> None:
+    entries = [{"file_name": f"{number}.png", "n": number} for number in range(300)]
+    entries[place]["late"] = 7
+    files = {f"{number}.png": IMAGES["png"] for number in range(300)}
+    source = images(tmp_path, {**files, "metadata.jsonl": "\n".join(map(json.dumps, entries)).encode()})
+    rows, _ = read_all(source)
+    assert {row["path"]: row["late"] for _, row in rows if row["late"] is not None} == {f"{place}.png": 7}
