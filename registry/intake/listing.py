@@ -190,7 +190,7 @@ def list_folder(root: Path, location: str) -> Files:
         names=[names[place] for place in order],
         sizes=array("q", (sizes[place] for place in order)),
         location=location,
-        skipped=(*uses, *_merged(folders_skipped)),
+        skipped=(*uses, *sorted(folders_skipped, key=lambda use: use.name)),
     )
 
 
@@ -219,20 +219,6 @@ def _count(root: Path, name: str, reason: str) -> FileUse:
             num_files += 1
             num_bytes += os.lstat(Path(folder) / file).st_size
     return FileUse(name=name, role="skipped", reason=reason, num_files=num_files, num_bytes=num_bytes)
-
-
-def _merged(uses: Sequence[FileUse]) -> list[FileUse]:
-    """Report skipped folders, merged by reason if there are many, such as an ``@eaDir`` in every folder."""
-    if len(uses) <= MAX_ORIGINS:
-        return sorted(uses, key=lambda use: use.name)
-    sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for use in uses:
-        sums[use.reason][0] += use.num_files
-        sums[use.reason][1] += use.num_bytes
-    return [
-        FileUse(name=".", role="skipped", reason=reason, num_files=num_files, num_bytes=num_bytes)
-        for reason, (num_files, num_bytes) in sorted(sums.items())
-    ]
 
 
 def _check_names(names: Sequence[str], location: str) -> None:
