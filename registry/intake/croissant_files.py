@@ -94,13 +94,7 @@ def open_croissant(files: Files, options: AddOptions) -> Source:
             hint=f"Name the file, or call it {NAMES[0]}.",
             details={"location": files.location},
         )
-    with files.store.open(name) as file:
-        data = file.read(_MOST_BYTES + 1)
-    if len(data) > _MOST_BYTES:
-        raise SourceError(
-            f"{name}: it is larger than {_MOST_BYTES:,} bytes", hint="Leave inline data out.", details={"file": name}
-        )
-    document = parse_document(data, name)
+    document = parse_document(files.store.read_bytes(name, limit=_MOST_BYTES), name)
     is_alone = len(files.names) == 1  # the caller passed the document, whose files are next to it
     folder = list_folder(root_of(files.store), files.location) if is_alone else files
     return _Opener(document, folder).open(options)

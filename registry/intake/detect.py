@@ -217,7 +217,7 @@ def _group(files: Files) -> dict[str, list[str]]:
         else:
             result[kind].append(name)
     if not any(result.values()):
-        for name in others[:_MOST_SNIFFED] if len(others) > _MOST_SNIFFED else others:
+        for name in others[:_MOST_SNIFFED]:
             if _how_to_read(files, name) is None and _why_side_file(name) is None:
                 kind = sniff_kind(root_of(files.store) / name)
                 if kind is not None:

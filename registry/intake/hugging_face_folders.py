@@ -26,7 +26,6 @@ The files themselves are opened by the reader of their kind.
 from __future__ import annotations
 
 import json
-import os
 import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -155,19 +154,17 @@ class _SavedDataset:
     """The files of a folder that ``save_to_disk`` wrote."""
 
     def __init__(self, files: Files) -> None:
-        self.sizes = dict(zip(files.names, files.sizes, strict=True))
+        self.names = frozenset(files.names)
         self._files = files
 
     def folders(self) -> dict[str, str]:
         """Return the folder of each split, with its final slash; empty for the folder of a single split."""
-        if DICT not in self.sizes:
+        if DICT not in self.names:
             split = split_name(self.json(STATE).get("_split"))
             return {split or "train": ""}
         splits = self.json(DICT).get("splits")
         if not isinstance(splits, list) or not splits or not all(isinstance(name, str) for name in splits):
             raise self._malformed(DICT, "expected a list of names at the key 'splits'")
-        if any("/" in name or os.sep in name or name in (".", "..") for name in splits):
-            raise self._malformed(DICT, "the name of a split is not the name of a folder")
         return {name: f"{name}/" for name in splits}
 
     def data_files(self, folder: str) -> list[str]:
@@ -177,9 +174,9 @@ class _SavedDataset:
         result: list[str] = []
         for node in files if isinstance(files, list) else [None]:
             filename = node.get("filename") if isinstance(node, dict) else None
-            if not isinstance(filename, str) or "/" in filename or os.sep in filename:
+            if not isinstance(filename, str):
                 raise self._malformed(name, "expected the names of files at the key '_data_files'")
-            if f"{folder}{filename}" not in self.sizes:
+            if f"{folder}{filename}" not in self.names:  # nor is any path out of the folder
                 raise SourceError(
                     f"{self._files.location}: the file {folder}{filename}, which {name} lists, is missing",
                     hint="Copy the whole folder, or save the dataset again.",
@@ -198,17 +195,13 @@ class _SavedDataset:
 
     def json(self, name: str) -> dict[str, Any]:
         """The values of a JSON file."""
-        if name not in self.sizes:
+        if name not in self.names:
             raise SourceError(
                 f"{self._files.location}: the file {name} is missing",
                 hint="Copy the whole folder, or save the dataset again.",
             )
-        if self.sizes[name] > _MOST_BYTES:
-            raise self._malformed(name, f"it is larger than {_MOST_BYTES:,} bytes")
-        with self._files.store.open(name) as file:
-            data = file.read()
         try:
-            document = json.loads(data)
+            document = json.loads(self._files.store.read_bytes(name, limit=_MOST_BYTES))
         except (ValueError, RecursionError) as error:
             raise self._malformed(name, f"it is not JSON: {error}") from error
         if not isinstance(document, dict):
