@@ -47,7 +47,7 @@ from registry.intake.source import (
     list_names,
     root_of,
 )
-from registry.intake.split_names import SPLIT_FOLDER, NamedSplits, find_splits
+from registry.intake.split_names import SPLIT_FOLDER, NamedSplits, find_splits, without_split
 from registry.intake.text_types import TextTypes
 from registry.intake.value_types import python_value
 from registry.shards.arrow_values import import_pyarrow
@@ -136,8 +136,17 @@ def make_parts(files: Files, options: AddOptions, kind: str, open_file: Callable
         summary="",
         parts=add_folder_columns(parts, options.wishes(), has_paths=options.paths is True),
         files=account_for_source(files, replace(splits, files=used), noun, others="it has no rows"),
-        split_reason=splits.reason,
+        split_reason=f"{splits.reason}{_offer_paths(splits.files, options)}",
     )
+
+
+def _offer_paths(splits: Mapping[str, Sequence[str]], options: AddOptions) -> str:
+    """Offer to store the names of files, if a split has several that are not numbered parts of one table."""
+    for names in splits.values() if options.paths is None else ():
+        tables = {(name.rpartition("/")[0], without_split(name)) for name in names}
+        if len(tables) > 1 and not any(map(folder_values, names)):
+            return f"; to store the file of each row: {spell('paths', True)}"
+    return ""
 
 
 def require_same_columns(first: str, columns: Sequence[str], other: str, others: Sequence[str]) -> None:

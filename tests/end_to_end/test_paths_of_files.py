@@ -16,6 +16,8 @@ from PIL import Image
 from registry.api import Catalog
 from registry.cli.main import run
 from registry.errors import SourceError, UsageError
+from registry.intake.detect import open_source
+from registry.intake.options import AddOptions
 
 
 def png(value: int) -> bytes:
@@ -141,7 +143,9 @@ def test_the_rows_of_tables_have_the_names_of_their_files_on_request(
     tmp_path: Path, catalog: Catalog, kind: str
 ) -> None:
     source = write(tmp_path / "tasks", TABLES[kind])
-    assert "path" not in catalog.add(source, "plain", kind=kind).plan.schema.features()
+    report = catalog.add(source, "plain", kind=kind)
+    assert "path" not in report.plan.schema.features()
+    assert report.plan.source.split_reason.endswith("; to store the file of each row: paths=True")
     catalog.add(source, "tasks", kind=kind, paths=True)
     first, second = sorted(TABLES[kind])
     assert paths_of(catalog, "tasks") == [first, first, second]
@@ -149,6 +153,24 @@ def test_the_rows_of_tables_have_the_names_of_their_files_on_request(
     report = catalog.add(source, "tasks", kind=kind, paths=False)
     assert "path" not in report.plan.schema.features()
     assert catalog.add(source, "tasks", kind=kind).outcome == "unchanged"
+
+
+@pytest.mark.parametrize(
+    ("names", "is_offered"),
+    [
+        (("train.csv", "test.csv"), False),
+        (("data-00000-of-00002.csv", "data-00001-of-00002.csv"), False),
+        (("2024-01.csv", "2024-02.csv"), False),
+        (("year=2024/a.csv", "year=2025/b.csv"), False),
+        (("en/train.csv", "de/train.csv"), True),
+    ],
+)
+def test_the_names_of_files_are_offered_unless_they_are_parts_of_one_table(
+    tmp_path: Path, names: tuple[str, ...], is_offered: bool
+) -> None:
+    source = open_source(write(tmp_path, dict.fromkeys(names, b"n\n1\n")))
+    assert source.split_reason.endswith("paths=True") == is_offered
+    assert not open_source(tmp_path, AddOptions(paths=False)).split_reason.endswith("paths=True")
 
 
 def test_a_dict_of_tables_has_no_paths_unless_they_were_requested(tmp_path: Path, catalog: Catalog) -> None:
