@@ -187,6 +187,8 @@ def describe_type(column: ColumnSchema) -> str:
     >>> describe_type(ColumnSchema(name="t", feature=Text(), arrow_type=arrow.string()))
     'Text'
     """
+    if type(column.feature) is Tensor and not column.feature.shape and not types.is_null(column.arrow_type):
+        return type_word(column.arrow_type)  # a description, such as that of the bytes of videos, does not matter
     return _describe(write_type(column.feature, column.arrow_type))
 
 

@@ -18,6 +18,7 @@ from registry.cli.main import run
 from registry.errors import SourceError, UsageError
 from registry.intake.detect import open_source
 from registry.intake.options import AddOptions
+from registry.intake.schema import describe_type
 
 
 def png(value: int) -> bytes:
@@ -66,6 +67,8 @@ def test_each_record_has_the_name_of_its_file(tmp_path: Path, catalog: Catalog, 
     report = catalog.add(source, "pets")
     assert report.plan.source.kind == kind
     assert list(report.plan.schema.features())[-2:] == ["label", "path"]
+    words = {"images": "Image[2, 3, 1]", "text": "Text", "videos": "bytes"}
+    assert describe_type(report.plan.schema.columns[0]) == words[kind]
     assert paths_of(catalog, "pets") == sorted(KINDS[kind])
     assert catalog.add(source, "pets").outcome == "unchanged"
 
