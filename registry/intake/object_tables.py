@@ -458,14 +458,9 @@ class TableFile:
     def __len__(self) -> int:
         return len(self._rows)
 
-    @property
-    def num_bytes(self) -> int:
-        """The size of the file."""
-        return self._file.seek(0, 2)
-
     def write(self, rows: Rows) -> None:
         """Append rows. Raises OSError if the disk is full."""
-        place = self.num_bytes
+        place = self._file.seek(0, 2)
         with arrow.ipc.new_stream(self._file, rows.table.schema) as writer:
             writer.write(rows.table)
         lines = rows.lines if isinstance(rows.lines, range) else array("q", rows.lines)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import re
 import tempfile
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -37,7 +38,7 @@ from registry.shards.arrow_values import import_pyarrow
 from registry.storage.temporary import check_free_space
 
 KEPT_BYTES: Final = 2**30
-"""Text is parsed only once if its rows fit into this number of bytes of a temporary file."""
+"""Text is parsed only once if its rows have at most this number of bytes, an eighth of them in memory."""
 
 _NULL_LIST: Final = re.compile(r"the type (\S+) reads it as an empty list")
 _ANY_SEPARATOR: Final = ", sep=None, engine='python'"
@@ -420,20 +421,27 @@ def _read_all(
 
 
 class _KeptRows:
-    """The rows of parts in a temporary file.
+    """The rows of parts: the first in memory, the others in a temporary file.
 
-    Parsing them again would take several times as long as reading the file.
+    Parsing them again would take several times as long as reading the file. The memory is freed while the rows are read
+    again, when sorting needs more and more.
     """
 
     def __init__(self) -> None:
+        self._num_bytes = 0
         self._file: TableFile | None = None
-        self._rows: dict[int, list[int]] = {}
+        self._rows: dict[int, deque[Rows | int]] = {}
 
     def add(self, number: int, rows: Rows) -> bool:
         """Keep the next rows of part ``number``.
 
         Returns False if the space is used up; all parts then have to be read again.
         """
+        waiting = self._rows.setdefault(number, deque())
+        self._num_bytes += rows.table.nbytes
+        if self._num_bytes <= KEPT_BYTES // 8:
+            waiting.append(rows)
+            return True
         try:
             if self._file is None:
                 check_free_space(tempfile.gettempdir(), KEPT_BYTES, "the rows of text")
@@ -441,16 +449,23 @@ class _KeptRows:
             self._file.write(rows)
         except OSError:
             return False
-        self._rows.setdefault(number, []).append(len(self._file) - 1)
-        return self._file.num_bytes <= KEPT_BYTES
+        waiting.append(len(self._file) - 1)
+        return self._num_bytes <= KEPT_BYTES
 
     def read(self, number: int, part: SourcePart) -> Iterator[Rows]:
-        """Read a part from the file, which is deleted once all parts were read, and later from the source."""
-        file = self._file
-        if file is None or number not in self._rows:
+        """Read a part, whose rows are forgotten meanwhile; read it from the source the next time."""
+        file, waiting = self._file, self._rows.pop(number, None)
+        if waiting is None:
             yield from part.read()
             return
-        yield from map(file.read, self._rows.pop(number))
+        while waiting:
+            rows = waiting.popleft()
+            if len(waiting) % 8 == 0:  # the memory pool of pyarrow keeps freed memory
+                import_pyarrow().default_memory_pool().release_unused()
+            if isinstance(rows, Rows):
+                yield rows
+            elif file is not None:
+                yield file.read(rows)
         if not self._rows:
             self._file = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import itertools
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import registry
-from registry.building import DEFAULT_BUDGET_BYTES, ExternalSorter
+from registry.building import ExternalSorter
 from registry.errors import RegistryError, SourceError, VersionExistsError, VersionTooSmallError
 from registry.intake.object_tables import TableFile
+from registry.intake.source import Rows
+from registry.intake.staging import SORTING_BYTES
 
 ROWS = [{"a": number, "b": str(number)} for number in range(10)]
 
@@ -89,6 +92,29 @@ def test_a_small_text_file_is_read_once_and_published_as_it_was_planned(
     assert sorted((row["a"], row["b"]) for row in rows) == [(1, b"x"), (2, b"y")]
 
 
+def test_rows_of_text_that_do_not_fit_into_memory_are_kept_in_a_file(
+    catalog: registry.Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_file: list[Rows] = []
+    write = TableFile.write
+
+    def note(self: TableFile, rows: Rows) -> None:
+        in_file.append(rows)
+        write(self, rows)
+
+    monkeypatch.setattr(TableFile, "write", note)
+    monkeypatch.setattr("registry.intake.plan.KEPT_BYTES", 8 * 2000)  # the rows of a file take about 700 bytes
+    (tmp_path / "x").mkdir()
+    for part in range(5):
+        numbers = range(100 + 100 * part, 200 + 100 * part)
+        (tmp_path / "x" / f"{part}.csv").write_text("\n".join(["n", *map(str, numbers)]))
+    addition = catalog.plan_add(tmp_path / "x", "x")
+    shutil.rmtree(tmp_path / "x")
+    addition.publish()
+    assert sorted(row["n"] for row in catalog.dataset("x").read("train")) == list(range(100, 600))
+    assert 0 < len(in_file) < 5
+
+
 def test_text_is_parsed_again_if_the_disk_is_full(
     catalog: registry.Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +122,7 @@ def test_text_is_parsed_again_if_the_disk_is_full(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(TableFile, "write", refuse)
+    monkeypatch.setattr("registry.intake.plan.KEPT_BYTES", 10)  # as if the file did not fit into memory
     path = tmp_path / "x.csv"
     path.write_bytes(b"a,b\n1,x\n")
     addition = catalog.plan_add(path, "x")
@@ -231,7 +258,7 @@ def test_the_sorters_of_all_splits_share_the_memory(catalog: registry.Catalog, m
 
     monkeypatch.setattr("registry.intake.staging.ExternalSorter", make)
     catalog.add([{"s": f"s{number}", "n": number} for number in range(8)], "x", split_by="s")
-    assert {sorter.budget_bytes for sorter in made} == {DEFAULT_BUDGET_BYTES // 8}
+    assert {sorter.budget_bytes for sorter in made} == {SORTING_BYTES // 8}
 
 
 def test_column_names_must_be_unicode(catalog: registry.Catalog) -> None:
