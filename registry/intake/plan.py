@@ -12,7 +12,7 @@ import ctypes
 import re
 import tempfile
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -430,7 +430,7 @@ class _KeptRows:
     def __init__(self) -> None:
         self._num_bytes = 0
         self._file: TableFile | None = None
-        self._rows: dict[int, deque[Rows | int]] = {}
+        self._rows: dict[int, deque[Callable[[], Rows]]] = {}
 
     def add(self, number: int, rows: Rows) -> bool:
         """Keep the next rows of part ``number``.
@@ -440,7 +440,7 @@ class _KeptRows:
         waiting = self._rows.setdefault(number, deque())
         self._num_bytes += rows.table.nbytes
         if self._num_bytes <= KEPT_BYTES // 8:
-            waiting.append(rows)
+            waiting.append(lambda: rows)
             return True
         try:
             if self._file is None:
@@ -449,23 +449,19 @@ class _KeptRows:
             self._file.write(rows)
         except OSError:
             return False
-        waiting.append(len(self._file) - 1)
+        waiting.append(partial(self._file.read, len(self._file) - 1))
         return self._num_bytes <= KEPT_BYTES
 
     def read(self, number: int, part: SourcePart) -> Iterator[Rows]:
         """Read a part, whose rows are forgotten meanwhile; read it from the source the next time."""
-        file, waiting = self._file, self._rows.pop(number, None)
+        waiting = self._rows.pop(number, None)
         if waiting is None:
             yield from part.read()
             return
         while waiting:
-            rows = waiting.popleft()
             if len(waiting) % 8 == 0:  # the memory pool of pyarrow keeps freed memory
                 import_pyarrow().default_memory_pool().release_unused()
-            if isinstance(rows, Rows):
-                yield rows
-            elif file is not None:
-                yield file.read(rows)
+            yield waiting.popleft()()
         if not self._rows:
             self._file = None
 

@@ -156,8 +156,6 @@ _Numbers: TypeAlias = "Sequence[int] | npt.NDArray[Any]"
 _NUMBERS: Final = frozenset({EXACT[int], EXACT[float]})
 _LAST: Final = 0x10FFFF
 """The last character of Unicode."""
-
-_MOST_CHARACTERS: Final = 2**28
 _UNIT: Final = {"Y": "D", "M": "D", "W": "D", "D": "D", "h": "s", "m": "s", "s": "s", "ms": "ms", "us": "us"}
 """The unit that Arrow has for a unit of NumPy; others become nanoseconds."""
 
@@ -479,7 +477,7 @@ class ValueConverter:
 def _array_of(values: Sequence[Any], kind: Any) -> Any:
     """Return ``arrow.array(values, kind)``, which imports pandas if it is called, as for dates and bytes."""
     own = set(map(type, values)) - {type(None)}
-    if own == {str} and sum(len(value) for value in values if value is not None) < _MOST_CHARACTERS:
+    if own == {str} and sum(map(len, filter(None, values))) < 2**28:
         return from_texts(values)
     if own in ({bool}, {int}, {float}):
         numbers = np.array([0 if value is None else value for value in values], kind.to_pandas_dtype())
