@@ -97,6 +97,7 @@ class Codec:
             Dataset.
         has_unknown: whether the class of a feature is unknown. Its keys can only be found among all keys of a record.
         block_decoder: decodes blocks of records to flat columns, and remembers the layout of records between blocks.
+        decodes_files: whether a feature decodes files, such as images.
     """
 
     def __init__(self, features: FeaturesDict) -> None:
@@ -108,7 +109,7 @@ class Codec:
         self.has_unknown = any(isinstance(reader, RawReader) for reader in self.columns)
         self.block_decoder = BlockDecoder(known)
         self._decoder = RecordDecoder()
-        self._decodes_files = any(column.leaf.decodes_files for column in columns)
+        self.decodes_files = any(column.leaf.decodes_files for column in columns)
 
     def __reduce__(self) -> tuple[Callable[[FeaturesDict], Codec], tuple[FeaturesDict]]:
         return codec_of, (self.features,)
@@ -206,7 +207,7 @@ class Codec:
         Returns:
             The examples. The block ends before the first record that cannot be decoded; its ``fault`` is the error.
         """
-        least = _MIN_VECTORIZED if self._decodes_files or constant(lengths) is not None else _MIN_VECTORIZED_UNLIKE
+        least = _MIN_VECTORIZED if self.decodes_files or constant(lengths) is not None else _MIN_VECTORIZED_UNLIKE
         if self.has_unknown or offsets.size < least:
             return self._decode_each(data, offsets, lengths, copy=copy)
         flat = self.block_decoder.decode(data, offsets, lengths)

@@ -53,7 +53,8 @@ _PARTS_AHEAD: Final = 64
 _REQUESTED_BYTES: Final = 64 * 2**20
 _REQUESTED_FORMATS: Final = ("tfrecord", "parquet", "parquet_columns")
 _LARGE_BYTES: Final = 16 * 2**10
-"""Records of this size are decoded where they are, because copying them together costs more than it saves."""
+"""Records of this size are decoded where they are, because copying them together costs more than it saves, unless they
+contain files, which are decoded to larger images by all cores."""
 TFDS_ID: Final = "tfds_id"
 """The feature with the file and record number of an example, which ``ReadConfig.add_tfds_id`` adds."""
 
@@ -409,7 +410,7 @@ class PieceReader:
         elif self._mean_bytes:
             budget = _COPIED_BYTES if self.copy else _MAPPED_BYTES
             size = max(1, min(size, int(budget / self._mean_bytes), self._most_decoded))
-            if self._mean_bytes >= _LARGE_BYTES and unit == 1:
+            if self._mean_bytes >= _LARGE_BYTES and unit == 1 and not codec_of(self._features).decodes_files:
                 run = next(order.runs(*left[0])).count
                 size = min(size, run) if run > 3 else size
         return max(1, size // unit) * unit

@@ -166,8 +166,13 @@ class ScatteredBlock(NamedTuple):
         return join_record_blocks(list(self.parts)).take(self.places)
 
     def decode(self, features: FeaturesDict, *, copy: bool = True) -> ExampleBlock:
-        """Decode the records of each buffer, and join the columns. A bad record ends the block."""
+        """Decode the records of each buffer, and join the columns. A bad record ends the block.
+
+        Files are joined before, because their images are larger.
+        """
         codec = codec_of(features)
+        if codec.decodes_files:
+            return decode_block(features, self.record_block(), copy=copy)
         order = np.argsort(self.places, kind="stable")
         ends = np.cumsum([part.num_records for part in self.parts])
         cuts = np.searchsorted(self.places[order], ends)

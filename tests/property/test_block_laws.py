@@ -14,7 +14,15 @@ from support.block_checks import check, joined
 from support.feature_strategies import schemas, values
 
 from registry.errors import CorruptExampleError
-from registry.features import FeaturesDict, NestedExamples, Ragged, codec_of, features_from_json, features_to_json
+from registry.features import (
+    FeaturesDict,
+    Image,
+    NestedExamples,
+    Ragged,
+    codec_of,
+    features_from_json,
+    features_to_json,
+)
 from registry.features.content import ContentReader
 from registry.shards.blocks import ScatteredBlock, decode_block
 from registry.slim.data_decoder import DataDecoder
@@ -95,6 +103,17 @@ def check_scattered(features: FeaturesDict, records: list[bytes], order: list[in
         examples = [exact(example if copy else as_bytes(example)) for example in decoded.sound.examples()]
         assert examples == [exact(example) for example in expected]
         check_columns(decoded.sound.columns(), expected)
+
+
+def test_images_of_several_buffers_are_decoded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    features = FeaturesDict({"image": Image(shape=(4, 4, 3))})
+    records = [codec_of(features).encode({"image": np.full((4, 4, 3), number, np.uint8)}) for number in range(60)]
+    block = ScatteredBlock(tuple(RecordBlock(*joined(records[start::3])) for start in range(3)), np.arange(60)[::-1])
+    calls, restore = [], Image.restore_block
+    monkeypatch.setattr(Image, "restore_block", lambda *args: calls.append(args) or restore(*args))
+    images = decode_block(features, block).columns()["image"]
+    assert images[:, 0, 0, 0].tolist() == [number for start in (2, 1, 0) for number in range(57 + start, -1, -3)]
+    assert len(calls) == 1, "not once for each buffer, and then copied into one array"
 
 
 def check_columns(columns: dict[str, Any], examples: list[dict[str, Any]]) -> None:
