@@ -1,7 +1,7 @@
 """Exact sums of numbers and of their squares: Python integers, the same for any order and division of the values.
 
     integers -> limbs of 31 bits -> sums and products of limbs, which fit 63 bits       -> one integer
-    floats   -> limbs of 46 bits -> sums and products of limbs, modulo 2**64, and about -> one integer
+    floats   -> limbs of 47 bits -> sums and products of limbs, modulo 2**64, and about -> one integer
 
 A float is an integer times a power of two, so a sum of floats is an integer in units of ``2**-SCALE``. Only the final
 result is rounded: a mean does not depend on SIMD instructions, threads or the order of files.
@@ -20,8 +20,11 @@ SCALE: Final = 1200
 
 _WIDTH: Final = 31
 _FLOAT_WIDTH: Final = 46
+_LAST_WIDTH: Final = _FLOAT_WIDTH + 1
+"""The last limb is not rounded, so it cannot be 2**47."""
+
 _CHUNK: Final = 2**16
-"""The sum of 2**16 limbs of 46 bits has 62 bits. Products of limbs of 31 bits are added in halves of 32 bits."""
+"""The sum of 2**16 limbs of 47 bits has 63 bits. Products of limbs of 31 bits are added in halves of 32 bits."""
 
 _SMALL: Final = 2**23
 """The sum of 2**16 squares of integers of at most this size has 62 bits."""
@@ -143,7 +146,7 @@ def _sums_of_floats(values: npt.NDArray[np.float64], least: float, greatest: flo
     limbs: list[_Limb] = []
     total = squares = 0
     while not limbs or unit > last:
-        unit = max(last, unit - _FLOAT_WIDTH)
+        unit = last if unit - last <= _LAST_WIDTH else unit - _FLOAT_WIDTH
         # This number is so large that a sum with it is rounded to a multiple of 2**unit. The bits of the sum, as an
         # integer, are those of the number plus this multiple.
         anchor = np.float64(math.ldexp(1.5, unit + 52))
@@ -177,7 +180,7 @@ def _sum_of_products(limb: _Limb, other: _Limb) -> int:
     """Return the sum of the products of the integers of two limbs.
 
     NumPy adds and multiplies integers modulo 2**64. Of all numbers that are equal modulo 2**64, the sum is the nearest
-    to the sum of floats: it has at most 108 bits, of which 46 are right, because NumPy adds in pairs.
+    to the sum of floats: it has at most 110 bits, of which 48 are right, because NumPy adds in pairs.
     """
     products = limb.bits * other.bits
     remainder = int(products.sum()) - limb.base * (other.total + products.size * other.base) - other.base * limb.total
