@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,14 @@ from registry.errors import WrongTypeError
 from registry.wire.example_pb2 import Example, Feature, SequenceExample
 
 DECODER: Any = slim.TFExampleDecoder({"a": LABEL}, {"item": slim.Tensor("a")})
+PLACES = {
+    "places": slim.SparseFeature(["row", "column"], "value", "int64", [9, 9]),
+    "values": slim.VarLenFeature("float32"),
+    "shape": slim.FixedLenFeature([2], "int64"),
+}
+PLACES_DECODER = slim.TFExampleDecoder(
+    PLACES, {"x": slim.SparseTensor("places", "values", shape_key="shape", densify=True)}
+)
 STEPS_DECODER: Any = slim.TFSequenceExampleDecoder({"a": LABEL}, {}, {"item": slim.Tensor("a")})
 
 
@@ -89,6 +98,9 @@ WRONG_RECORDS: list[Callable[[], Any]] = [
     lambda: slim.TFSequenceExampleDecoder({"a": LABEL}, {}, {"a": slim.Tensor("a")}).decode(
         SequenceExample(context={"feature": {"a": Feature()}}).SerializeToString()
     ),
+    lambda: DECODER.decode(example(a=[3]), ["itme"]),
+    *(partial(PLACES_DECODER.decode, example(shape=shape)) for shape in ([0, 2**62], [2**61, 0])),
+    lambda: slim.TFExampleDecoder({"image/a": LABEL}, {"a": slim.Tensor("image/b")}).decode(example(a=[3])),
 ]
 
 
