@@ -252,9 +252,8 @@ class _SplitPair:
             rest = find_unpaired(stored[0], stored[1])
             self._require_few(rest[0].size + rest[1].size)
             if all(2 * rest[which].size <= stored[which].size for which in (0, 1)):
-                first, second = (
-                    self._hash_some(which, parts[which], paths, stored[which], rest[which]) for which in (0, 1)
-                )
+                first, second = map(self._hash_some, (0, 1), parts, (paths, paths), stored, rest)
+                _hash_copies(stored, rest, (first.contents, second.contents))
                 return first, second
         else:
             self._require_few(sum(map(len, (*old, *new))))
@@ -381,6 +380,15 @@ class _Hashed(NamedTuple):
 
     contents: Digests
     keys: Digests | None
+
+
+def _hash_copies(stored: Sequence[Digests], rest: Sequence[Indices], contents: Sequence[Digests]) -> None:
+    """Give the digest of the content also to records of the same bytes that have a partner: any copy may be the new."""
+    hashed, first = np.unique(np.concatenate(list(map(np.take, stored, rest))), return_index=True)
+    digests = np.concatenate(list(map(np.take, contents, rest)))[first]
+    for side, own in zip(stored, contents, strict=True):
+        is_copy = np.isin(side, hashed)
+        own[is_copy] = digests[np.searchsorted(hashed, side[is_copy])]
 
 
 def _align(sides: tuple[_Hashed, _Hashed], changes: Changes, fences: Sequence[tuple[int, int]] = ()) -> Alignment:

@@ -104,6 +104,20 @@ def test_added_rows_are_shown_as_added_rows(catalog: registry.Catalog) -> None:
     assert [str(one.version) for one in catalog.versions("prices")] == ["1.0.0"]
 
 
+def test_a_copy_of_a_row_is_a_new_record_wherever_its_place_is(catalog: registry.Catalog) -> None:
+    rows = [{"a": number * 7 % 31, "b": f"x{number}"} for number in range(30)]
+    catalog.add(rows, "x")
+    for row in rows[:6]:
+        report = catalog.add([*rows, row], "x", dry_run=True)
+        assert report.has_grown
+        assert report.diff is not None
+        (found,) = report.diff.records
+        assert (found.same, found.added, found.moved) == (30, 1, 0)
+    catalog.add([*rows, *rows[:6], *rows[:3]], "x")
+    (found,) = catalog.add([*rows, *rows[3:6]], "x", dry_run=True).diff.records  # type: ignore[union-attr]
+    assert (found.same, found.removed, found.moved) == (33, 6, 0)
+
+
 def test_a_dry_run_of_a_first_version_leaves_nothing(catalog: registry.Catalog, tmp_path: Path) -> None:
     report = catalog.add(source({"train": PRICES}), "prices", dry_run=True)
     assert (report.outcome, str(report.reference)) == ("would_publish", "prices:1.0.0")
