@@ -52,6 +52,7 @@ from registry.storage import Store
 
 _SAMPLE_BYTES: Final = 2**18
 _MANY_COLUMNS: Final = 1000
+_INDEX: Final = "index"
 _WIDE_BLOCK_BYTES: Final = 8 * 2**20
 
 
@@ -98,8 +99,8 @@ class _Layout:
     delimiter: str
     quotes: bool
     encoding: str
+    header: tuple[str, ...] | None
     names: tuple[str, ...]
-    has_header: bool
     why_data: str | None
 
 
@@ -185,17 +186,17 @@ def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
                     hint=f"Write two quotes for each quote in a name.{if_text}",
                     details={"file": name, "line": line},
                 )
-            names = tuple(cell.text for cell in rows[0])
-            _check_names(name, names, options, line=line)
+            header = tuple(cell.text for cell in rows[0])
+            names = _name_columns(name, header, options, line=line)
         else:
-            names = tuple(f"column_{place}" for place in range(1, len(rows[0]) + 1))
+            header, names = None, tuple(f"column_{place}" for place in range(1, len(rows[0]) + 1))
         return _Layout(
             name=name,
             delimiter=delimiter,
             quotes=quotes,
             encoding=stream.encoding,
+            header=header,
             names=names,
-            has_header=has_header,
             why_data=reason,
         )
 
@@ -253,8 +254,12 @@ def _refuse_spaces(name: str, rows: Sequence[Sequence[Cell]], options: AddOption
         )
 
 
-def _check_names(name: str, names: Sequence[str], options: AddOptions, *, line: int) -> None:
-    """Check that each column has its own name, if the caller neither renames the column without a name nor skips it."""
+def _name_columns(name: str, names: tuple[str, ...], options: AddOptions, *, line: int) -> tuple[str, ...]:
+    """Check that each column has its own name, and return the names.
+
+    A first column without a name is the index of a frame, as pandas and R write it, and is called ``index``. The caller
+    may rename a column without a name, or skip it.
+    """
     has_option = options.has_csv_options
     or_data = f" If that line is data: {spell('header', False)}" if has_option else ""
     repeated = [repeated_name for repeated_name, count in Counter(names).items() if count > 1]
@@ -270,6 +275,8 @@ def _check_names(name: str, names: Sequence[str], options: AddOptions, *, line: 
         )
     if "" in names and "" not in (options.rename_columns or {}) and "" not in options.wishes():
         place = names.index("") + 1
+        if place == 1 and len(names) > 1 and _INDEX not in names:
+            return (_INDEX, *names[1:])
         rename, skip = spell("rename_columns", {"": "NAME"}), spell("features", {"": "skip"})
         raise SourceError(
             f"{name}:{line}: column {place} of {len(names)} has no name",
@@ -278,12 +285,13 @@ def _check_names(name: str, names: Sequence[str], options: AddOptions, *, line: 
             else "Give it a name in the first line of the file.",
             details={"file": name, "line": line, "column": place},
         )
+    return names
 
 
 def _check_same_columns(first: _Layout, other: _Layout) -> None:
     """Check that two files have the same columns, in any order."""
-    if first.has_header != other.has_header:
-        with_header, without = (first, other) if first.has_header else (other, first)
+    if (first.header is None) != (other.header is None):
+        with_header, without = (first, other) if other.header is None else (other, first)
         raise SourceError(
             f"{with_header.name} has a header ({list_names(with_header.names)}), but {without.name} has none: "
             f"its {without.why_data}",
@@ -297,10 +305,12 @@ def _summarize(layouts: Sequence[_Layout], options: AddOptions) -> str:
     marks = dict.fromkeys(layout.delimiter for layout in layouts)
     delimiters = " or ".join(DELIMITERS.get(mark, repr(mark)) for mark in marks)
     encodings = " or ".join(dict.fromkeys(layout.encoding for layout in layouts))
-    header = "with a header" if layouts[0].has_header else "without a header"
+    header = "without a header" if layouts[0].header is None else "with a header"
     reason = layouts[0].why_data
     if options.header is not None:
         header += ", as requested"
+    if layouts[0].header is not None and layouts[0].names != layouts[0].header:
+        header += f", in which column 1 has no name: it is called {_INDEX}"
     if spaced := [name for name in layouts[0].names if name != name.strip()]:
         header += f", with spaces around {list_names(spaced)}"
     if reason is not None:
@@ -314,7 +324,7 @@ def _read(
 ) -> Generator[Rows, None, None]:
     """Yield all rows of a file, with the columns in the order of the source."""
     parser = _CsvParser(layout, columns, options.nulls)
-    header_ahead = layout.has_header
+    header_ahead = layout.header is not None
     with open_text(store, layout.name, encoding=options.encoding, has_option=options.has_csv_options) as stream:
         find = partial(find_end, delimiter=layout.delimiter, quotes=layout.quotes)
         for block in read_blocks(stream, find, block_bytes=block_bytes):
@@ -336,7 +346,7 @@ def _skip_header(layout: _Layout, block: TextBlock) -> TextBlock | None:
         return None
     start, stop, line = int(rows.starts[0]), int(rows.stops[0]), block.line + int(rows.lines[0])
     cells = split_row(data[start:stop], layout.delimiter, quotes=layout.quotes)
-    if tuple(cell.text for cell in cells) != layout.names:
+    if tuple(cell.text for cell in cells) != layout.header:
         raise _changed(layout.name, line)
     skipped = count_newlines(data[:stop])
     return TextBlock(data[stop:], block.line + skipped, block.num_lines - skipped, block.offset + stop, block.is_last)

@@ -142,20 +142,21 @@ def test_a_null_beside_lists_that_no_type_describes_is_kept(
     assert catalog.dataset("x").features == catalog.dataset("x:1.0.0").features
 
 
-def test_the_index_of_a_frame_can_be_named_or_left_out(catalog: registry.Catalog, tmp_path: Path) -> None:
+def test_the_index_of_a_frame_is_a_column_that_can_be_renamed_or_left_out(
+    catalog: registry.Catalog, tmp_path: Path
+) -> None:
     path = tmp_path / "a.csv"
     path.write_text(",x\n7,1\n8,2\n")
-    assert refuse(catalog, path) == (
-        "a.csv:1: column 1 of 2 has no name",
-        "To name it: rename_columns={'': 'NAME'}. To leave it out, such as the index of a frame: features={'': 'skip'}"
-        ". If that line is data: header=False",
-    )
+    catalog.add(path, "index")
+    assert list(catalog.dataset("index").features) == ["index", "x"]
     catalog.add(path, "x", features={"": "skip"})
     assert list(catalog.dataset("x").features) == ["x"]
     catalog.add(path, "y", rename_columns={"": "row"})
     path.write_text(",x\n7,1\n8,2\n9,3\n")
     catalog.add(path, "x")
     assert (list(catalog.dataset("x").features), read(catalog, "x")) == (["x"], [1, 2, 3])
+    catalog.add(path, "index")
+    assert (str(catalog.dataset("index").version), len(catalog.dataset("index").read("train"))) == ("2.0.0", 3)
     catalog.add(path, "y")
     assert list(catalog.dataset("y").features) == ["row", "x"]
 

@@ -147,4 +147,3 @@ def test_between_any_two_steps_a_rival_of_the_same_content_is_welcome(
     ):
         assert {one.newly, other.newly} == {True, False}, (one, other)
         one.check()
-

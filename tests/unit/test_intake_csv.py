@@ -319,7 +319,7 @@ def test_a_text_above_numbers_shows_a_header(tmp_path: Path, content: bytes) -> 
 
 
 def test_a_column_without_a_name_is_an_error(tmp_path: Path) -> None:
-    assert refuse(tmp_path, b",a,b\n0,1,2\n") == (
+    assert refuse(tmp_path, b",a,index\n0,1,2\n") == (
         "data.csv:1: column 1 of 3 has no name",
         "Give it a name in the first line of the file.",
     )
@@ -331,6 +331,14 @@ def test_a_column_without_a_name_is_an_error(tmp_path: Path) -> None:
         "data.csv:1: columns 2 and 3 have no name",
         "Give each column its own name in the first line of the file, or remove the lines above the header.",
     )
+
+
+def test_a_first_column_without_a_name_is_an_index(tmp_path: Path) -> None:
+    source = open_files(open_csv, tmp_path, b",a,b\n0,1,2\n3,4,5\n")
+    assert source.summary == (
+        "1 CSV file (comma, UTF-8, with a header, in which column 1 has no name: it is called index)"
+    )
+    assert read_rows(source) == [(2, {"index": "0", "a": "1", "b": "2"}), (3, {"index": "3", "a": "4", "b": "5"})]
 
 
 def test_spaces_around_names_are_stated(tmp_path: Path) -> None:
