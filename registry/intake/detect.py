@@ -54,6 +54,8 @@ _MOST_NOTES: Final = 3
 _NAMED_IN: Final = 2**16
 """The number of bytes of a table or a note that are searched for the names of files."""
 
+_SHORT_STEM: Final = 4
+_DIGIT: Final = re.compile(rb"[0-9]")
 _BETWEEN_NAMES: Final = re.compile(rb"[\s,;|:=\"'/\\#()<>]+")
 
 _MOST_SNIFFED: Final = 1000
@@ -257,6 +259,8 @@ def _are_described(files: Files, records: Mapping[str, Sequence[str]]) -> bool:
     if any(map(is_metadata, files.names)):
         return False
     media = {name.rpartition("/")[2].encode() for kind in MEDIA for name in records.get(kind, ())}
+    # Transcripts name 19-198-0001.flac without its extension. A note may have the word "cat", or the number 2.
+    media |= {stem for name in media if len(stem := name.rpartition(b".")[0]) > _SHORT_STEM and _DIGIT.search(stem)}
     return any(not media.isdisjoint(_BETWEEN_NAMES.split(_head_of(files, name))) for name in texts)
 
 

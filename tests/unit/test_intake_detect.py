@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from support.feature_strategies import wave_file
 
 from registry.errors import NotStoredError, SourceError, UsageError
 from registry.features import ClassLabel
@@ -180,6 +181,17 @@ def test_a_text_that_names_an_image_is_no_note(tmp_path: Path) -> None:
     )
     (tmp_path / "captions.txt").write_bytes(b"about 11.png and 1.pngs")
     assert account(open_source(tmp_path))["captions.txt"] == ("skipped", "a note")
+
+
+def test_a_text_may_name_files_without_their_extensions(tmp_path: Path) -> None:
+    sound = wave_file(np.zeros((9, 1), np.int16))
+    files = {f"19/198/19-198-{number}.wav": sound for number in range(4)}
+    source = open_source(write(tmp_path, files | {"about.txt": b"19 speakers, 4 of 2024"}))
+    assert account(source)["about.txt"] == ("skipped", "a note")
+    write(tmp_path, {"19/198/19-198.trans.txt": b"19-198-0 HELLO\n19-198-1 WORLD\n"})
+    assert (error_of(tmp_path).hint or "").endswith(
+        ". If 19-198.trans.txt describes the audio files, write it as metadata.csv, with a column file_name"
+    )
 
 
 def test_a_text_that_names_an_image_is_a_note_beside_metadata(tmp_path: Path) -> None:
