@@ -31,7 +31,7 @@ from registry.errors import SourceError, spell
 from registry.features import Audio, Feature, Image, Tensor
 from registry.features.feature import TEXT
 from registry.intake.kinds import KINDS
-from registry.intake.media_bytes import CheckMedia, bytes_of, common_picture, is_file_feature
+from registry.intake.media_bytes import CheckMedia, bytes_of, common_picture, extension_of, is_file_feature
 from registry.intake.options import AddOptions
 from registry.intake.source import (
     MAX_BYTES,
@@ -143,7 +143,7 @@ def make_parts(files: Files, options: AddOptions, kind: str, open_file: Callable
 def _offer_paths(splits: Mapping[str, Sequence[str]], options: AddOptions) -> str:
     """Offer to store the names of files, if a split has several that are not numbered parts of one table."""
     for names in splits.values() if options.paths is None else ():
-        tables = {(name.rpartition("/")[0], without_split(name)) for name in names}
+        tables = {(name.rpartition("/")[0], without_split(name), extension_of(name)) for name in names}
         if len(tables) > 1 and not any(map(folder_values, names)):
             return f"; to store the file of each row: {spell('paths', True)}"
     return ""

@@ -166,6 +166,8 @@ def test_the_rows_of_tables_have_the_names_of_their_files_on_request(
         (("2024-01.csv", "2024-02.csv"), False),
         (("year=2024/a.csv", "year=2025/b.csv"), False),
         (("en/train.csv", "de/train.csv"), True),
+        (("train.de.csv", "train.en.csv"), True),
+        (("rows.csv", "rows.tsv"), True),
     ],
 )
 def test_the_names_of_files_are_offered_unless_they_are_parts_of_one_table(
