@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, groupby
+from threading import local
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -140,11 +141,19 @@ class RecordRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredSplits:
-    """The splits of a version, the store of their shards, and their features. Can be sent to another process."""
+    """The splits of a version, the store of their shards, and their features. Can be sent to another process.
+
+    Each thread keeps the shard in which it stopped reading: a new one would read all headers before the next records,
+    or decompress them, again.
+    """
 
     store: Store
     splits: tuple[Split, ...]
     features: FeaturesDict
+    _begun: local = field(default_factory=local, init=False, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[type[StoredSplits], tuple[Any, ...]]:
+        return StoredSplits, (self.store, self.splits, self.features)
 
     @classmethod
     def of(cls, version: DatasetVersion, store: Store) -> StoredSplits:
@@ -187,9 +196,9 @@ class StoredSplits:
             yield part, split.filename(index), before, length
             position = part.stop
 
-    def has_columns(self, run: RecordRun) -> bool:
-        """Whether the records of ``run`` are rows of typed columns, which can be read without serializing them."""
-        return self.splits[run.place].files.file_format == _COLUMNS
+    def has_columns(self, place: int) -> bool:
+        """Whether the records of a split are rows of typed columns, which can be read without serializing them."""
+        return self.splits[place].files.file_format == _COLUMNS
 
     def blocks(self, run: RecordRun) -> Iterator[tuple[int, RecordBlock]]:
         """Yield the stored records of ``run`` in blocks, in order, each with the position of its first record.
@@ -198,7 +207,7 @@ class StoredSplits:
         """
         split, mean_bytes = self.splits[run.place], 0
         for part, filename, before, length in self._files(run):
-            shard = open_shard(
+            shard = getattr(self._begun, "shards", {}).pop(filename, None) or open_shard(
                 self.store,
                 filename,
                 file_format=split.files.file_format,
@@ -213,11 +222,12 @@ class StoredSplits:
                 mean_bytes = block.num_bytes // block.num_records + 1
                 yield position, block
                 position += block.num_records
+            self._begun.shards = {filename: shard} if position < before + length else {}
 
     def flat_records(self, run: RecordRun) -> Iterator[FlatRecords]:
         """Yield the records of ``run`` in blocks, flattened for folds. Raises the errors of ``records``."""
         codec = codec_of(self.features)
-        if not self.has_columns(run) or codec.has_unknown:
+        if not self.has_columns(run.place) or codec.has_unknown:
             for position, records in self.blocks(run):
                 with self.naming(RecordRun(run.place, position, position + records.num_records)):
                     flat = codec.flat_records(*records, start=position)

@@ -172,8 +172,7 @@ class Prover:
         if result:
             return FingerprintedVersion(version=version, fingerprints=result)
         try:
-            files = self._whole_files(version)
-            result = dict(self.fingerprint(files).folded.fingerprints)
+            result = dict(self.fingerprint(self._whole_files(version)).folded.fingerprints)
         except (StorageError, VerificationError, MissingExtraError) as error:
             why = error.message.partition("\n")[0]
             return FingerprintedVersion(version=version, fingerprints={}, unread=f"its files cannot be read: {why}")

@@ -266,9 +266,7 @@ class _SplitPair:
     def _are_stored_alike(self, paths: tuple[str, ...]) -> bool:
         """Whether records of the same bytes have the same content: the features are the same, and all are compared."""
         first, second = self.sides
-        has_columns = [
-            side.has_columns(RecordRun(place, 0, 0)) for side, place in zip(self.sides, self.places, strict=True)
-        ]
+        has_columns = [side.has_columns(place) for side, place in zip(self.sides, self.places, strict=True)]
         return first.features == second.features and set(paths) == set(self.readers[0].paths) and not any(has_columns)
 
     def _hash_all(self, which: int, parts: Sequence[range], paths: tuple[str, ...]) -> _Hashed:

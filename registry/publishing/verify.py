@@ -184,14 +184,11 @@ def verify_shards(
 
     # Shards of a build for a bucket may be there already, and not in the staged folder on this machine.
     sources = store.sources_of(split.filename(index) for split in splits for index in chosen[split.name])
-    num_bytes = sum(split.num_bytes for split in splits)
-    # Hashing releases the interpreter's lock, decoding does not.
-    is_unlocked = features is None or processes is None
     with choose_engine(
         processes,
-        num_bytes=num_bytes,
+        num_bytes=sum(split.num_bytes for split in splits),
         is_local=all(source.local_root is not None for source in sources),
-        is_unlocked=is_unlocked,
+        is_unlocked=features is None or processes is None,  # hashing releases the interpreter's lock, decoding does not
         reads=[source.url for source in sources],
     ) as engine:
         watch = watch_tasks(advance, "shards", total=sum(map(len, chosen.values())))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import pickle
 import tempfile
 import zlib
 from collections import Counter
@@ -21,6 +22,7 @@ from support.feature_strategies import schemas_and_examples, tensors, values
 from support.levels import examples
 from support.prepared_samples import prepare
 
+from registry.errors import CorruptRecordError, StorageError
 from registry.features import FeaturesDict, Image, Ragged, Sequence, Tensor, Text, codec_of
 from registry.features.content import ContentReader, content_bytes
 from registry.features.fold import FingerprintFold, SplitFold
@@ -28,10 +30,11 @@ from registry.images.png import SIGNATURE
 from registry.model import ShardedFileTemplate, ShardLengths, Split, SplitFingerprint
 from registry.prepared import read_prepared
 from registry.publishing import alignment
+from registry.publishing import fingerprint as fingerprints
 from registry.publishing.alignment import Alignment, align
 from registry.publishing.fingerprint import RecordRun, StoredSplits, divide_run, fingerprint_splits
 from registry.publishing.record_diff import tell_apart
-from registry.storage import open_store
+from registry.storage import Store, open_store
 from registry.tfrecord import frame_records
 from registry.wire import encode_example
 
@@ -289,6 +292,45 @@ def test_the_order_of_records_is_in_the_fingerprint() -> None:
 @pytest.mark.parametrize("processes", [2, 3])
 def test_processes_do_not_change_a_fingerprint(processes: int) -> None:
     assert fingerprint(rows(10_000), processes=processes, shards=3) == fingerprint(rows(10_000))
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_the_next_run_goes_on_in_the_shard_of_the_last_unless_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compress: bool
+) -> None:
+    folder = prepare(
+        tmp_path / "x", splits={"train": rows(9000)}, features=ROWS, shards=[5000, 0, 4000], compress=compress
+    )
+    stored = StoredSplits(open_store(folder), read_prepared(open_store(folder)).splits, ROWS)
+    stored = pickle.loads(pickle.dumps(stored))  # noqa: S301 (as worker processes are sent it)
+    opened: list[str] = []
+    open_shard = fingerprints.open_shard
+
+    def counted(store: Store, name: str, **options: Any) -> Any:
+        opened.append(name)
+        return open_shard(store, name, **options)
+
+    monkeypatch.setattr(fingerprints, "open_shard", counted)
+    runs = [RecordRun(0, start, min(start + 1024, 9000)) for start in range(0, 9000, 1024)]
+
+    def read(run: RecordRun) -> list[bytes]:
+        return [record for _, block in stored.blocks(run) for record in block.records()]
+
+    whole = read(RecordRun(0, 0, 9000))
+    assert (len(whole), len(opened)) == (9000, 2)
+    assert [record for run in runs for record in read(run)] == whole
+    assert len(opened) == 4
+    if compress:  # a small file is read whole when it is opened
+        return
+    read(runs[0])
+    first = folder / opened[0]
+    content = first.read_bytes()
+    first.write_bytes(content[: len(content) // 3])
+    with pytest.raises((CorruptRecordError, StorageError)):
+        read(runs[3])
+    first.write_bytes(content)
+    assert read(runs[3]) == whole[3072:4096]
+    assert len(opened) == 6
 
 
 @given(st.integers(0, 10**9), st.integers(0, 10**9), st.integers(1, 64))
