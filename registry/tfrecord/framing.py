@@ -214,12 +214,7 @@ class RecordWriter:
     def write(self, record: bytes) -> None:
         """Append one record."""
         check_length(len(record), record=self.num_records)
-        frame = frame_record(record)
-        self._file.write(frame)
-        self._digest.update(frame)
-        self.num_records += 1
-        self.num_payload_bytes += len(record)
-        self.num_bytes += len(frame)
+        self.write_frames(frame_record(record), num_records=1)
 
     def write_frames(self, data: bytes | memoryview, *, num_records: int) -> None:
         """Append the bytes of ``num_records`` frames, which ``frame_records`` made."""
