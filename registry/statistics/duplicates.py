@@ -24,10 +24,10 @@ from registry.features.column_reader import ColumnReader
 from registry.features.containers import FeaturesDict
 from registry.features.content import content_bytes
 from registry.features.digest_pile import DigestPile, divide_piles
-from registry.features.feature import TEXT, Leaf, RawFeature
+from registry.features.feature import TEXT, RawFeature
 from registry.statistics.distinct import equal_places
 from registry.statistics.values import Duplicates
-from registry.wire import BytesColumn, FlatBlock, NumberColumn, decode_example
+from registry.wire import FlatBlock, FlatColumn, NumberColumn, decode_example
 from registry.wire.gather import Octets, Places, as_rows, constant, cut_views, take, take_windows
 
 Words: TypeAlias = npt.NDArray[np.uint64]
@@ -111,35 +111,23 @@ def find_duplicates(names: Sequence[str], piles: Sequence[DigestPile]) -> list[D
     num_repeated, num_groups = np.zeros((2, len(names)), np.int64)
     shared: Counter[int] = Counter()
     for parts in divide_piles(piles, most=_MOST_SORTED) if names else ():
-        groups, splits, counts = _count_repeated(parts)
+        numbers, splits, counts = _count_repeated(parts)
         np.add.at(num_repeated, splits, counts - 1)
         num_groups += np.bincount(splits[counts > 1], minlength=len(names))
-        for distance in range(1, int(np.bincount(groups).max(initial=0))):
-            first = np.flatnonzero(groups[distance:] == groups[:-distance])
+        for distance in range(1, int(np.bincount(numbers).max(initial=0))):
+            first = np.flatnonzero(numbers[distance:] == numbers[:-distance])
             for here, there in ((first, first + distance), (first + distance, first)):
                 pairs, places = np.unique(splits[here] * len(names) + splits[there], return_inverse=True)
                 totals = np.zeros(pairs.size, np.int64)
                 np.add.at(totals, places, counts[here])
                 shared.update(dict(zip(pairs.tolist(), totals.tolist(), strict=True)))
-    return [
-        Duplicates(
-            num_repeated=int(num_repeated[split]),
-            num_groups=int(num_groups[split]),
-            shared=_most_shared(
-                {
-                    name: shared[pair]
-                    for other, name in enumerate(names)
-                    if (pair := split * len(names) + other) in shared
-                }
-            ),
-        )
-        for split in range(len(names))
-    ]
-
-
-def _most_shared(shared: dict[str, int]) -> dict[str, int]:
-    most = set(sorted(shared, key=lambda name: -shared[name])[:_MOST_SHARED])
-    return {name: count for name, count in shared.items() if name in most}
+    result = []
+    for split, (repeated, groups) in enumerate(zip(num_repeated.tolist(), num_groups.tolist(), strict=True)):
+        shares = {name: shared[split * len(names) + other] for other, name in enumerate(names)}
+        most = set(sorted(filter(shares.get, shares), key=lambda name: -shares[name])[:_MOST_SHARED])
+        others = {name: share for name, share in shares.items() if name in most}
+        result.append(Duplicates(num_repeated=repeated, num_groups=groups, shared=others))
+    return result
 
 
 def _count_repeated(piles: Iterable[Iterable[bytes | memoryview]]) -> tuple[Places, Places, Places]:
@@ -199,6 +187,8 @@ def _words_of(reader: ColumnReader, flat: FlatBlock, block: FlatRecords, hashes:
         yield from hash_items(np.frombuffer(b"".join(contents), np.uint8), sizes.cumsum() - sizes, sizes)
         return
     is_plain = not (reader.lengths or reader.may_be_absent or reader.may_be_missing)
+    is_array = reader.leaf.reads_views and reader.leaf.dtype != TEXT
+    stored_bytes = reader.leaf.dtype.itemsize * math.prod(reader.leaf.shape) if is_array else 0
     for part, (key, *level_keys) in reader.parts:
         column = flat.columns.get((key, part.kind))
         if reader.may_be_absent:
@@ -207,24 +197,13 @@ def _words_of(reader: ColumnReader, flat: FlatBlock, block: FlatRecords, hashes:
                 if stored is not None:  # an empty value may have another kind
                     is_there[slice(None) if stored.rows is None else stored.rows] = 1
             yield is_there
-        size = part.size or 0 if is_plain else 0
-        yield from _hash_column(column, flat, hashes, size, _stored_bytes(reader.leaf))
+        yield from _hash_column(column, flat, hashes, part.size or 0 if is_plain else 0, stored_bytes)
         for level_key in level_keys:
             yield from _hash_column(flat.columns.get((level_key, "int64")), flat, hashes)
 
 
-def _stored_bytes(leaf: Leaf) -> int:
-    """Return the size of a value that is stored as the bytes of an array; 0 if sizes differ."""
-    is_array = leaf.reads_views and leaf.dtype != TEXT
-    return leaf.dtype.itemsize * math.prod(leaf.shape) if is_array else 0
-
-
 def _hash_column(
-    column: NumberColumn | BytesColumn | None,
-    flat: FlatBlock,
-    hashes: list[State],
-    size: int = 0,
-    stored_bytes: int = 0,
+    column: FlatColumn | None, flat: FlatBlock, hashes: list[State], size: int = 0, stored_bytes: int = 0
 ) -> Iterable[Words]:
     """Return words of each record: its values, if they have the same few bytes in all records, or two words of a hash.
 
@@ -297,10 +276,8 @@ def _hash_short(data: Octets, starts: Places, sizes: Places, lengths: Places) ->
     wholes = np.searchsorted(-sizes, -steps, side="right").tolist()  # of the items of at least this size
     ended: list[State] = []
     for begin in range(0, longest, _WINDOW):
-        places, width = (
-            starts[: counts[begin // _WORD]] + begin,
-            min(_WINDOW, longest - begin + (begin - longest) % _WORD),
-        )
+        places = starts[: counts[begin // _WORD]] + begin
+        width = min(_WINDOW, longest - begin + (begin - longest) % _WORD)
         is_inside = int(places.max()) <= data.size - width
         pieces = take(data, places, width) if is_inside else take_windows(data, places, width)
         for step, words in enumerate(as_rows(pieces, "<u8").T, begin // _WORD):
