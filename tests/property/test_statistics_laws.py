@@ -28,6 +28,7 @@ from registry.statistics import (
     statistics_of,
 )
 from registry.statistics.numbers import BUCKET_ERROR, MOST_DISTINCT, PERCENTAGES, Numbers
+from registry.statistics.sums import SCALE, exact_sums
 from registry.tfrecord import frame_records
 
 
@@ -290,6 +291,17 @@ def test_the_seconds_of_a_day_have_quantiles_within_minutes() -> None:
     state.add(numbers)
     median = (state.end().quantiles or {})["50"]
     assert abs(median - int(np.median(numbers))) < 60
+
+
+@pytest.mark.parametrize("exponents", [(0, 0), (-20, 20), (-350, 350), (-1074, 970)])
+@pytest.mark.parametrize("is_full", [True, False])
+def test_sums_of_many_floats_are_exact(exponents: tuple[int, int], *, is_full: bool) -> None:
+    chance = np.random.default_rng(0)
+    size = 2**16 + 9  # the sum of a whole chunk of the greatest fractions nearly fills its integers
+    fractions = np.full(size, np.nextafter(1.0, 0.0)) if is_full else chance.normal(size=size)
+    numbers = np.ldexp(fractions, chance.integers(*exponents, size, endpoint=True))
+    units = [int(number * 2**53) << exponent + SCALE - 53 for number, exponent in map(math.frexp, numbers.tolist())]
+    assert exact_sums(numbers) == (sum(units), sum(unit * unit for unit in units))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint64"])
