@@ -106,26 +106,20 @@ def test_every_answer_keeps_other_sites_and_foreign_content_out(app: Starlette) 
     assert "unsafe" not in policy
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"host": "evil.example:8000"},  # a name that was bound to this address (DNS rebinding)
-        {"host": "127.0.0.1"},
-        {"host": "127.0.0.1:8001"},
-        {"host": ""},
-        {"host": f"{HOST}.evil.example"},
-        {"origin": "http://evil.example"},
-        {"origin": "null"},
-        {"origin": ""},
-        {"origin": "http://127.0.0.1:8001"},
-        {"sec_fetch_site": "cross-site"},
-        {"sec_fetch_site": "same-site"},
-    ],
-)
-def test_other_hosts_and_sites_are_refused(app: Starlette, headers: dict[str, str]) -> None:
-    answer = ask(app, "", **headers)
-    assert answer.status == 403
-    assert b"numbers" not in answer.body
+def test_other_hosts_and_sites_are_refused(app: Starlette) -> None:
+    hosts = [
+        "evil.example:8000",
+        "127.0.0.1",
+        "127.0.0.1:8001",
+        "",
+        f"{HOST}.evil.example",
+    ]  # the first by DNS rebinding
+    origins = ["http://evil.example", "null", "", "http://127.0.0.1:8001"]
+    refused = [{"host": host} for host in hosts] + [{"origin": origin} for origin in origins]
+    for headers in (*refused, {"sec_fetch_site": "cross-site"}, {"sec_fetch_site": "same-site"}):
+        answer = ask(app, "", **headers)
+        assert answer.status == 403, headers
+        assert b"numbers" not in answer.body
 
 
 def test_the_pages_themselves_are_answered(app: Starlette) -> None:

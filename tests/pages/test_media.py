@@ -58,25 +58,13 @@ def test_small_pictures_show_images_and_the_classes_of_masks(gallery: registry.C
     assert np.unique(mask[mask[..., 3] > 0], axis=0).shape == (1, 4)
 
 
-@pytest.mark.parametrize(
-    "rest",
-    [
-        ("120", "image", "file.png"),
-        ("x", "image", "file.png"),
-        ("3", "image", "file.jpg"),
-        ("3", "image", "0", "file.png"),
-        ("3", "clip", "file.png"),
-        ("3", "clip", "3", "file.png"),
-        ("3", "clip", "-1", "file.png"),
-        ("3", "nothing", "file.png"),
-        ("3", "label", "small.png"),
-        ("3",),
-        (),
-    ],
-)
-def test_other_addresses_are_not_found(gallery: registry.Catalog, rest: tuple[str, ...]) -> None:
-    with pytest.raises(registry.errors.NotFoundError):
-        media_of(gallery, *rest)
+def test_other_addresses_are_not_found(gallery: registry.Catalog) -> None:
+    for address in (
+        *("120/image/file.png", "x/image/file.png", "3/image/file.jpg", "3/image/0/file.png", "3/clip/file.png"),
+        *("3/clip/3/file.png", "3/clip/-1/file.png", "3/nothing/file.png", "3/label/small.png", "3", ""),
+    ):
+        with pytest.raises(registry.errors.NotFoundError):
+            media_of(gallery, *filter(None, address.split("/")))
 
 
 class Plain(registry.DatasetBuilder):

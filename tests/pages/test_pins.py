@@ -139,26 +139,15 @@ def test_the_server_takes_a_form_of_its_own_page(catalog: registry.Catalog, post
     assert as_json.status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("path", "content", "headers", "status"),
-    [
-        ("/s/pins/", "text=1", {"origin": "http://evil"}, 403),
-        ("/s/pins/", "text=1", {"origin": "null"}, 403),
-        ("/s/pins/", "text=1", {"origin": "null", "sec-fetch-site": "cross-site"}, 403),
-        ("/s/pins/", "text=1", {"host": "evil"}, 403),
-        ("/x/pins/", "text=1", {}, 404),
-        ("/s/log/", "text=1", {}, 404),
-        ("/s/", "text=1", {}, 404),
-        ("/s/pins/", "text=1", {"content-type": "multipart/form-data"}, 405),
-        ("/s/pins/", "text=" + "x" * 2**21, {}, 405),
-        ("/s/pins/", "&".join(f"a{n}=1" for n in range(100)), {}, 405),
-        ("/s/pins/", b"text=\xff", {}, 405),
-    ],
-)
-def test_the_server_refuses_other_requests(
-    post: Callable[..., Any], path: str, content: str | bytes, headers: dict[str, str], status: int
-) -> None:
-    assert post(path, content=content, **headers).status_code == status
+def test_the_server_refuses_other_requests(post: Callable[..., Any]) -> None:
+    text, cross = "text=1", {"origin": "null", "sec-fetch-site": "cross-site"}
+    for headers in ({"origin": "http://evil"}, {"origin": "null"}, cross, {"host": "evil"}):
+        assert post("/s/pins/", content=text, **headers).status_code == 403, headers
+    for path in ("/x/pins/", "/s/log/", "/s/"):
+        assert post(path, content=text).status_code == 404, path
+    assert post("/s/pins/", content=text, **{"content-type": "multipart/form-data"}).status_code == 405
+    for content in ("text=" + "x" * 2**21, "&".join(f"a{n}=1" for n in range(100)), b"text=\xff"):
+        assert post("/s/pins/", content=content).status_code == 405, content[:20]
 
 
 def test_pins_of_two_files_are_compared_in_one_file(

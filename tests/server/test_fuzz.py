@@ -120,34 +120,17 @@ def test_no_long_text_keeps_the_service_busy(shared: SqlCatalog) -> None:
                     service.answer(who, name, values, key=None, request_id="1")
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"[]",
-        b"null",
-        b'"find"',
-        b"{",
-        b'{"reference": NaN}',
-        b'{"reference": "lab_digits", "reference": "secret_digits"}',
-        b'{"reference": "\\ud800"}',
-        b'{"reference": "\xff"}',
-        b'{"reference": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
-        b'{"reference": ' + b"9" * 10_000 + b"}",
-        b'{"reference": 1e999}',
-        b'{"reference": "' + b"a" * 10_000_000 + b'"}',
-        b'{"reference": "lab_digits\\u0000"}',
-        "{}".encode("utf-16"),
-    ],
-    ids=lambda body: repr(body[:30]),
-)
-def test_a_body_that_is_no_object_of_arguments_is_refused(body: bytes, server: TestServer, shared: SqlCatalog) -> None:
+def test_a_body_that_is_no_object_of_arguments_is_refused(server: TestServer, shared: SqlCatalog) -> None:
     server.service.catalog = shared
     headers = {"Authorization": f"Bearer {make_token(shared, 'ann')}"}
     before = rows_of(shared)
-    for name in ("find", "aliases.set"):
-        answer = urllib3.request("POST", f"{server.url}api/v1/{name}", body=body, headers=headers)
-        assert answer.status == 400, answer.data[:300]
-        assert len(answer.data) < 2000
-        assert answer.json()["code"] in ("usage", "reference_syntax"), answer.data[:300]
+    values = [b"NaN", b'"\\ud800"', b'"\xff"', b"[" * 100_000 + b"]" * 100_000, b"9" * 10_000, b"1e999"]
+    values += [b'"' + b"a" * 10_000_000 + b'"', b'"lab_digits\\u0000"', b'"lab_digits", "reference": "secret_digits"']
+    bodies = [b"", b"[]", b"null", b'"find"', b"{", "{}".encode("utf-16")]
+    for body in (*bodies, *(b'{"reference": ' + value + b"}" for value in values)):
+        for name in ("find", "aliases.set"):
+            answer = urllib3.request("POST", f"{server.url}api/v1/{name}", body=body, headers=headers)
+            assert answer.status == 400, (body[:30], answer.data[:300])
+            assert len(answer.data) < 2000
+            assert answer.json()["code"] in ("usage", "reference_syntax"), (body[:30], answer.data[:300])
     assert rows_of(shared) == before
