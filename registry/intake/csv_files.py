@@ -663,11 +663,10 @@ def why_data(rows: Sequence[Sequence[Cell]], delimiter: str = ",", nulls: Sequen
     }
     if not numbers:
         # A header may be repeated, in files that were joined.
-        again = [
-            {row[place].text for row in others if place < len(row) and row != first} for place in range(len(first))
-        ]
-        cells = zip(first, again, strict=True)
-        is_data = len(first) > 1 and all(cell.text and cell.text in texts for cell, texts in cells)
+        names = [cell.text for cell in first]
+        rest = [texts for row in others if (texts := [cell.text for cell in row]) != names]
+        again = [{texts[place] for texts in rest if place < len(texts)} for place in range(len(names))]
+        is_data = len(names) > 1 and all(name and name in texts for name, texts in zip(names, again, strict=True))
         return "first row has only texts that occur again below them" if is_data else None
     values = [text for place in numbers for text in below[place] if text.lower() not in _MISSING]
     if _are_names(list(numbers.values()), values, delimiter):

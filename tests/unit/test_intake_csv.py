@@ -281,8 +281,9 @@ def test_a_first_row_whose_texts_occur_again_is_not_a_header(tmp_path: Path, con
     assert len(read_rows(source)) == content.count(b"\n")
 
 
-def test_a_header_that_is_repeated_is_a_header(tmp_path: Path) -> None:
-    source = open_files(open_csv, tmp_path, b"pet,good\ndog,yes\npet,good\ncat,yes\n")
+@pytest.mark.parametrize("repeated", [b"pet,good", b'"pet","good"'])
+def test_a_header_that_is_repeated_is_a_header(tmp_path: Path, repeated: bytes) -> None:
+    source = open_files(open_csv, tmp_path, b"pet,good\ndog,yes\n%b\ncat,yes\npet,good\n" % repeated)
     assert source.summary == "1 CSV file (comma, UTF-8, with a header)"
 
 
