@@ -99,7 +99,8 @@ Reader: TypeAlias = Callable[[], Generator[Rows, None, None]]
 def make_parts(files: Files, options: AddOptions, kind: str, open_file: Callable[[str], Reader | None]) -> Source:
     """Open each file that belongs to a split. Folders such as ``year=2022`` are columns; see the module.
 
-    If ``options.paths`` is True, the name of each file is a column, too.
+    If ``options.paths`` is True, the name of each file is a column, too. If the previous version decided that, a file
+    may have its own column ``path`` instead, as exported files have.
 
     Args:
         files: the files of the source.
@@ -134,7 +135,12 @@ def make_parts(files: Files, options: AddOptions, kind: str, open_file: Callable
     return Source(
         kind=kind,
         summary="",
-        parts=add_folder_columns(parts, options.wishes(), has_paths=options.paths is True),
+        parts=add_folder_columns(
+            parts,
+            options.wishes(),
+            has_paths=options.paths is True,
+            keep=frozenset({PATH} if options.paths and "paths" in options.remembered else ()),
+        ),
         files=account_for_source(files, replace(splits, files=used), noun, others="it has no rows"),
         split_reason=f"{splits.reason}{_offer_paths(splits.files, options)}",
     )
@@ -219,7 +225,11 @@ def refuse_folder_columns(names: Sequence[str], globs: Mapping[str, str] | None,
 
 
 def add_folder_columns(
-    parts: Sequence[SourcePart], requested: Collection[str], *, has_paths: bool = False
+    parts: Sequence[SourcePart],
+    requested: Collection[str],
+    *,
+    has_paths: bool = False,
+    keep: frozenset[str] = frozenset(),
 ) -> list[SourcePart]:
     """Add the columns in the names of folders to ``parts``, one for each file.
 
@@ -227,6 +237,7 @@ def add_folder_columns(
         parts: the parts; their names are those of the files.
         requested: the columns whose types the caller requests.
         has_paths: whether the name of the file is a column ``path``, too.
+        keep: the columns of which a file may have other values than its path.
 
     Raises:
         SourceError: some files lack a column that the folders of others have.
@@ -251,7 +262,7 @@ def add_folder_columns(
         else _type_of([row[column] for row in values.values()])
         for column in sorted(columns)
     }
-    return [part.mapped(partial(_extend, part.name, values[part.name], types)) for part in parts]
+    return [part.mapped(partial(_extend, part.name, values[part.name], types, keep)) for part in parts]
 
 
 def _type_of(values: Sequence[str | None]) -> str:
@@ -266,10 +277,14 @@ def _type_of(values: Sequence[str | None]) -> str:
     return types.decide()[0]
 
 
-def _extend(name: str, values: Mapping[str, str | None], types: Mapping[str, str], rows: Rows) -> Rows:
+def _extend(
+    name: str, values: Mapping[str, str | None], types: Mapping[str, str], keep: frozenset[str], rows: Rows
+) -> Rows:
     """Add the columns of folders to the rows of a file."""
     arrow, table = import_pyarrow(), rows.table
     for column, word in types.items():
+        if column in keep and column in table.schema.names:
+            continue
         texts = arrow.array([values[column]], "string")
         if word == "bool":
             texts = arrow.compute.utf8_lower(texts)

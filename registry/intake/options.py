@@ -261,7 +261,7 @@ class AddOptions(Description):
                 hint="Leave it out.",
                 details={"kind": kind, "records": self.records[:200]},
             )
-        if self.paths and kind in ("arrays", "croissant"):
+        if self.paths and "paths" not in self.remembered and kind in ("arrays", "croissant"):
             raise UsageError(
                 f"{spell('paths', self.paths)}: a source of the kind {kind} has no column with the names of files",
                 hint="Leave it out.",

@@ -158,6 +158,16 @@ def test_the_rows_of_tables_have_the_names_of_their_files_on_request(
     assert catalog.add(source, "tasks", kind=kind).outcome == "unchanged"
 
 
+def test_remembered_paths_have_no_effect_on_files_that_have_their_own_or_cannot_have_any(
+    tmp_path: Path, catalog: Catalog
+) -> None:
+    catalog.add(write(tmp_path / "tasks", TABLES["csv"]), "tasks", paths=True)
+    catalog.dataset("tasks").export("csv", tmp_path / "exported")
+    assert catalog.add(tmp_path / "exported", "tasks").outcome == "unchanged"
+    np.savez(tmp_path / "n.npz", n=np.arange(3))
+    assert list(catalog.add(tmp_path / "n.npz", "tasks").plan.schema.features()) == ["n"]
+
+
 @pytest.mark.parametrize(
     ("names", "is_offered"),
     [
