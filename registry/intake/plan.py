@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import re
 import tempfile
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -439,6 +440,9 @@ class _KeptRows:
         """
         waiting = self._rows.setdefault(number, deque())
         self._num_bytes += rows.table.nbytes
+        if not isinstance(rows.lines, range):  # a list of integers takes five times as much
+            rows = replace(rows, lines=array("q", rows.lines))
+            self._num_bytes += 8 * len(rows.lines)
         if self._num_bytes <= KEPT_BYTES // 8:
             waiting.append(lambda: rows)
             return True

@@ -6,6 +6,7 @@ import errno
 import io
 import itertools
 import shutil
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,19 @@ def test_rows_of_text_that_do_not_fit_into_memory_are_kept_in_a_file(
     addition.publish()
     assert sorted(row["n"] for row in catalog.dataset("x").read("train")) == list(range(100, 600))
     assert 0 < len(in_file) < 5
+
+
+def test_numbers_of_lines_of_rows_in_memory_take_little_of_it(catalog: registry.Catalog, tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes(b"n\n\n" + b"1\n" * 200_000)  # after a blank line, the lines of a block are no range
+    catalog.plan_add(path, "x")  # imports modules
+    tracemalloc.start()
+    try:
+        addition = catalog.plan_add(path, "x")
+        assert tracemalloc.get_traced_memory()[0] < 16 * 200_000
+    finally:
+        tracemalloc.stop()
+    assert addition.plan.num_rows == 200_000
 
 
 def test_text_is_parsed_again_if_the_disk_is_full(
