@@ -113,8 +113,10 @@ class ExternalSorter:
         return self._budget_bytes
 
     def reduce_budget(self, budget_bytes: int) -> None:
-        """Collect at most ``budget_bytes`` from the next block on: other sorters need memory, too."""
+        """Collect at most ``budget_bytes`` from now on: other sorters need memory, too."""
         self._budget_bytes = min(self._budget_bytes, budget_bytes)
+        if self._held_bytes >= self._budget_bytes:
+            self._spill()
 
     def add(self, block: KeyedFrames) -> None:
         """Add a block of records. Writes a run when the budget is used up."""

@@ -107,6 +107,17 @@ def test_open_runs_stay_few(tmp_path: Path) -> None:
         assert len(records_of(sorter.sorted_frames())) == 300
 
 
+def test_records_that_exceed_a_reduced_budget_leave_memory_at_once(tmp_path: Path) -> None:
+    with ExternalSorter(split="train", folder=tmp_path, budget_bytes=10**6) as sorter:
+        sorter.add(block_of(list(entries(100, size=1000))))
+        sorter.reduce_budget(200_000)
+        assert len(sorter.runs) == 0
+        sorter.reduce_budget(50_000)
+        assert len(sorter.runs) == 1
+        assert sorter._held.num_bytes == 0
+        assert len(records_of(sorter.sorted_frames())) == 100
+
+
 def test_counts_equal_those_of_the_records(tmp_path: Path) -> None:
     with ExternalSorter(split="train", folder=tmp_path, budget_bytes=1000) as sorter:
         for item in entries(50, size=7):
