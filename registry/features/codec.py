@@ -267,7 +267,7 @@ class Codec:
         """Join blocks without faults. Texts and tensors stored as bytes are not copied before the result is used.
 
         Args:
-            blocks: blocks that were decoded with ``copy=False``.
+            blocks: blocks that were decoded with ``copy=False``, or with the same ``copy`` if their lists may be views.
             rows: for each block, the places of its examples in the result.
             copy: as in ``decode_block``.
         """

@@ -265,7 +265,7 @@ class JoinedColumns(KeptColumns):
         if len(parts) < 2:
             part, some, _ = parts[0] if parts else (self._parts[0], slice(0, 0), None)
             return part.decode(some, copy=copy)
-        blocks = [part.decode(some, copy=False) for part, some, _ in parts]
+        blocks = [part.decode(some, copy=copy) for part, some, _ in parts]  # the join keeps views of lists
         return self._codec.join_blocks(blocks, [places for _, _, places in parts], copy=copy)
 
     def prove(self, rows: Rows) -> bool:

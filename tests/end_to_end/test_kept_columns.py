@@ -267,6 +267,18 @@ def test_a_union_of_splits_is_read_from_the_columns_of_each(
                 ]
 
 
+def test_lists_of_consecutive_examples_of_two_splits_may_be_changed(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as opened:
+        opened.add({"train": rows(), "test": rows()}, name="halves")
+        dataset = opened.dataset("halves")
+        dataset.keep_columns()
+        reader = dataset.read("train+test", registry.ReadConfig(interleave_cycle_length=1))
+        for batch in reader.batches(32):
+            for tags in batch["tags"]:
+                tags[...] = 77
+        assert is_kept(reader)
+
+
 @pytest.mark.parametrize("condition", ["id == 5", "id > 290 or id < 2", "not id <= 100", "price > 200 and id < 250"])
 def test_filters_skip_blocks_in_which_nothing_can_match(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch, condition: str
