@@ -88,8 +88,9 @@ def _shares(feature: FeatureStatistics) -> Iterator[str]:
     """Name the most frequent categories, with their share of the values."""
     if feature.categories is not None:
         shares = [
-            f"{cut_text(frequent_text(entry, ''), 20) or repr('')} {entry.count / feature.count:.0%}"
+            f"{text if text.strip() else repr(text)} {entry.count / feature.count:.0%}"
             for entry in feature.frequent[:_CATEGORIES]
+            for text in [cut_text(frequent_text(entry, ""), 20)]
         ]
         yield ", ".join((*shares, "...") if len(feature.categories) > len(shares) else shares)
 

@@ -148,7 +148,7 @@ class FeatureStatistics(NumberStatistics):
     @property
     def categories(self) -> tuple[int, ...] | None:
         """The number of occurrences of each value, most frequent first, of texts with at most 16 values that recur."""
-        if self.kind != "text" or self.distinct is None or self.distinct.count > 16 or not self.frequent:
+        if self.kind != "text" or not (self.count and self.frequent and self.distinct) or self.distinct.count > 16:
             return None
         counts = tuple(entry.count for entry in self.frequent)
         return counts + (1,) * (self.distinct.count - len(counts))

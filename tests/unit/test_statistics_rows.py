@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import registry
+from registry.statistics import parse_statistics
 from registry.statistics.rows import feature_rows
 
 
@@ -18,6 +19,7 @@ from registry.statistics.rows import feature_rows
         ([f"text {place % 16:02}" for place in range(32)], (2,) * 16, "text 00 6%, text 01 6%, text 02 6%, ..."),
         ([f"text {place % 17}" for place in range(34)], (20, 14), ""),
         (["a", "bc"], (1, 1), ""),
+        (["  "] * 3 + ["\n"], (3, 1), "'  ' 75%, ..."),
     ],
 )
 def test_texts_with_few_values_are_categories(
@@ -29,3 +31,11 @@ def test_texts_with_few_values_are_categories(
     (row,) = feature_rows(statistics, ["train"], ["text"], moments=None, draw=tuple)
     assert row["DISTRIBUTION"] == counts
     assert row["REMARKS"] == remarks
+
+
+def test_a_document_that_contradicts_itself_has_rows() -> None:
+    text = '{"kind":"text","dtype":"object","count":0,"distinct":{"count":1},"frequent":[{"value":"S","count":3}]}'
+    document = f'{{"format":1,"splits":{{"train":{{"num_examples":3,"features":{{"text":{text}}}}}}}}}'
+    statistics = parse_statistics(document.encode())
+    (row,) = feature_rows(statistics, ["train"], ["text"], moments=None, draw=tuple)
+    assert (row["DISTRIBUTION"], row["REMARKS"]) == ((), "")
