@@ -89,7 +89,8 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
 @click.option(
     "--records",
     metavar="NAME",
-    help="The records to read: for a JSON object, the key of a list; for Croissant, a record set.",
+    help="The records to read: for a JSON object, the key of a list, or . for the object itself, which may take "
+    "several lines; for Croissant, a record set.",
 )
 @click.option(
     "--feature",

@@ -299,10 +299,14 @@ def _extend(
         except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError):
             distinct = [python_value(array.chunk(0), 0)]
         if others := [other for other in distinct if other != value.as_py()]:
+            problem, hint = f"its path says {column}={values[column]}", "Rename the folder or the column."
+            if values[column] == name:
+                problem = f"{spell('paths', True)} stores the name of the file in the column {column!r}"
+                hint = f"Rename the column in the file, or leave out {spell('paths', True)}."
             raise SourceError(
-                f"{name}: its path says {column}={values[column]}, but the column {column!r} of the file "
+                f"{name}: {problem}, but the column {column!r} of the file "
                 f"has {others[0]!r:.200}, in line {rows.lines[0]} or later",
-                hint="Rename the folder or the column.",
+                hint=hint,
                 details={"file": name, "column": column},
             )
     return replace(rows, table=table)

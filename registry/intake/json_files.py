@@ -251,6 +251,12 @@ def _check_list_key(name: str, data: bytes, key: str, *, is_list: bool) -> str:
     if not is_list and ListElements(key).find_start(data) is not None:
         return key
     keys = [] if is_list else _keys_of_lists(data.lstrip())
+    if is_list and key == _OBJECT_ITSELF:
+        raise SourceError(
+            f"{name}: the file is a list: each item is a record without {spell('records', key)}",
+            hint=f"Leave out {spell('records')}.",
+            details={"file": name, "records": key, "lists": keys},
+        )
     raise SourceError(
         f"{name}: the file is a list, not an object with a list {key!r}"
         if is_list

@@ -202,8 +202,13 @@ def test_paths_that_cannot_be_stored_are_refused(tmp_path: Path, catalog: Catalo
     with pytest.raises(UsageError, match=r"^files that are read in place cannot be changed by these options: `paths`"):
         catalog.add(tmp_path / "n.parquet", "numbers", paths=True, in_place=True)
     own = write(tmp_path / "own", {"x.csv": b"path,n\n/home,1\n"})
-    with pytest.raises(SourceError, match=r"^x.csv: its path says path=x.csv, but the column 'path' of the file has "):
+    with pytest.raises(SourceError) as caught:
         catalog.add(own, "own", paths=True)
+    assert (caught.value.message, caught.value.hint) == (
+        "x.csv: paths=True stores the name of the file in the column 'path', but the column 'path' of the file has "
+        "'/home', in line 2 or later",
+        "Rename the column in the file, or leave out paths=True.",
+    )
     assert paths_of(catalog, catalog.add(own, "own").reference.dataset) == ["/home"]
 
 

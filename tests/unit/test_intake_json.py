@@ -545,6 +545,7 @@ def test_long_lines_that_look_like_tables_are_rows(tmp_path: Path) -> None:
         (WRAPPED, "dat", "rows.json: no list 'dat' starts in the first 105 bytes of the object"),
         (WRAPPED, "about", "rows.json: no list 'about' starts in the first 105 bytes of the object"),
         ('[{"a": 1}]', "data", "rows.json: the file is a list, not an object with a list 'data'"),
+        ('[{"a": 1}]', ".", "rows.json: the file is a list: each item is a record without records='.'"),
     ],
 )
 def test_a_list_that_does_not_exist_is_refused(tmp_path: Path, text: str, records: str, message: str) -> None:
