@@ -55,8 +55,9 @@ def stats(
     """Show statistics of every feature of a version, over all of its records.
 
     The table has a line for each split, and marks differences from the largest split: missing classes, a shifted mean,
-    another share of nulls. For texts, the numbers are lengths in characters; for audio, seconds. Lines above the table
-    count exact duplicates within a split, and records that occur in two splits.
+    another share of nulls. For texts, the numbers are lengths in characters; for audio, seconds. Texts with few values
+    are drawn as categories, and the remarks name the most frequent. Lines above the table count exact duplicates within
+    a split, and records that occur in two splits.
     Publishing a version computes its statistics, unless its files stay in place. For a version without statistics,
     --compute reads all records once, and attaches the result for all readers.
 

@@ -87,10 +87,10 @@ def remarks_text(feature: FeatureStatistics, marks: Sequence[str]) -> str:
 def _shares(feature: FeatureStatistics) -> Iterator[str]:
     """Name the most frequent categories, with their share of the values."""
     if feature.categories is not None:
+        texts = [cut_text(frequent_text(entry, ""), 20) for entry in feature.frequent[:_CATEGORIES]]
         shares = [
-            f"{text if text.strip() else repr(text)} {entry.count / feature.count:.0%}"
-            for entry in feature.frequent[:_CATEGORIES]
-            for text in [cut_text(frequent_text(entry, ""), 20)]
+            f"{repr(text) if text.strip() == '' or ',' in text else text} {entry.count / feature.count:.0%}"
+            for text, entry in zip(texts, feature.frequent, strict=False)
         ]
         yield ", ".join((*shares, "...") if len(feature.categories) > len(shares) else shares)
 

@@ -18,6 +18,7 @@ from registry.statistics.rows import feature_rows
         (["", "", "a text that is longer than twenty columns"] * 2, (4, 2), "'' 67%, a text that is long… 33%"),
         ([f"text {place % 16:02}" for place in range(32)], (2,) * 16, "text 00 6%, text 01 6%, text 02 6%, ..."),
         ([f"text {place % 17}" for place in range(34)], (20, 14), ""),
+        (["a, b"] * 3 + [" "] * 2 + ["c"], (3, 2, 1), "'a, b' 50%, ' ' 33%, ..."),
         (["a", "bc"], (1, 1), ""),
         (["  "] * 3 + ["\n"], (3, 1), "'  ' 75%, ..."),
     ],
