@@ -396,6 +396,7 @@ def test_values_of_another_type_are_reported_as_faults(lived: CatalogBackend, ca
 def test_many_faults_are_counted_and_the_first_of_them_kept(
     catalog: CatalogBackend, catalog_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert events._MAX_FAULTS == 100
     monkeypatch.setattr(events, "_MAX_FAULTS", 5)
     for number in range(8):
         publish(catalog, f"mnist:{number}.0.0", lengths={"train": [1]})

@@ -261,6 +261,8 @@ def test_values_of_a_wrong_type_are_named() -> None:
                 lambda: ClassLabel(names=["cat"]).str2int(5),
                 lambda: ClassLabel(names=["cat"]).int2str("cat"),
                 lambda: ClassLabel(names=["cat"]).int2str(0.5),
+                lambda: ClassLabel(num_classes=3).int2str(3),
+                lambda: codec_of(FeaturesDict({"x": ClassLabel(num_classes=2)})).encode({"x": [0]}),
                 lambda: Translation(languages=5),
                 lambda: FeaturesDict(5),
                 lambda: FeaturesDict({"a": None}),
