@@ -183,6 +183,16 @@ def test_shards_that_do_not_match_their_splits_are_refused(catalog: CatalogBacke
     assert catalog.datasets() == ()
 
 
+def test_a_database_refuses_what_no_json_says(catalog: CatalogBackend) -> None:
+    for message, changes in (
+        ("the feature schema contains a NUL or a lone surrogate", {"features_json": "\ud800"}),
+        ("the metadata cannot be stored as JSON", {"metadata": DatasetMetadata(extra={"x": float("nan")})}),
+        ("the metadata cannot be stored as JSON", {"metadata": DatasetMetadata(extra={"x": object()})}),
+    ):
+        with pytest.raises(UsageError, match=f"^{message}"):
+            catalog.publish(*sample("mnist:1.0.0", **changes), promote=True, actor="ann")
+
+
 def test_a_failure_late_in_the_transaction_leaves_nothing(catalog: CatalogBackend, catalog_url: str) -> None:
     # The experiments are looked at after the shards are written.
     version, shards = sample("mnist:1.0.0", experiments={"nobody_added_it": True})
