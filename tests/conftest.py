@@ -219,6 +219,12 @@ def _packages_once() -> Iterator[None]:
 
 
 @pytest.fixture
+def own_temporary_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TMPDIR of the test alone: ``registry gc`` also lists what ended programs of other tests left there."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path_factory.mktemp("tmp")))
+
+
+@pytest.fixture
 def catalog(tmp_path: Path) -> Iterator[registry.Catalog]:
     """A catalog without datasets in a file; its data is stored in ``data`` next to it."""
     with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data", create=True) as opened:

@@ -64,6 +64,7 @@ def sections(path: Path) -> Iterator[Section]:
 SECTIONS = [section for path in sorted(FOLDER.glob("*.txt")) for section in sections(path)]
 
 
+@pytest.mark.usefixtures("own_temporary_folder")
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: f"{section.path.stem}: {section.title}")
 def test_transcript(
     section: Section, request: pytest.FixtureRequest, workspace: Path, monkeypatch: pytest.MonkeyPatch

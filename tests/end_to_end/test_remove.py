@@ -124,6 +124,7 @@ def test_garbage_collection_removes_the_files_when_the_grace_time_has_passed(cat
         require_removed(catalog)
 
 
+@pytest.mark.usefixtures("own_temporary_folder")
 def test_retention_removes_what_was_dropped_long_ago_and_nothing_that_is_in_use(
     catalog: Catalog, tmp_path: Path
 ) -> None:

@@ -83,6 +83,7 @@ def test_pins_of_both_names_read_the_same_records(catalog: registry.Catalog, tmp
         assert loaded["train"].verify().is_sound
 
 
+@pytest.mark.usefixtures("own_temporary_folder")
 def test_in_place_versions_keep_their_attachments(tmp_path: Path) -> None:
     catalog = registry.connect(str(tmp_path / "catalog.db"), data_dir=str(tmp_path / "data"))
     (tmp_path / "rain").mkdir()
