@@ -129,7 +129,8 @@ def _open_splits(given: Mapping[str, Any], options: AddOptions) -> Source:
     for name, value in given.items():
         try:
             if isinstance(value, (str, os.PathLike)):
-                sources[name] = open_source(value, AddOptions(paths=options.paths if options.stores_paths() else False))
+                paths = options.paths if options.stores_paths() else False
+                sources[name] = open_source(value, AddOptions(paths=paths, remembered=options.remembered))
                 continue
             opened = _open(value, options.texts())
         except SourceError as error:

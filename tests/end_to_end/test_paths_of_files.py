@@ -164,6 +164,7 @@ def test_remembered_paths_have_no_effect_on_files_that_have_their_own_or_cannot_
     catalog.add(write(tmp_path / "tasks", TABLES["csv"]), "tasks", paths=True)
     catalog.dataset("tasks").export("csv", tmp_path / "exported")
     assert catalog.add(tmp_path / "exported", "tasks").outcome == "unchanged"
+    assert catalog.add({"train": tmp_path / "exported" / "train.csv"}, "tasks").outcome == "unchanged"
     np.savez(tmp_path / "n.npz", n=np.arange(3))
     assert list(catalog.add(tmp_path / "n.npz", "tasks").plan.schema.features()) == ["n"]
 
