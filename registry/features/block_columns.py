@@ -30,9 +30,9 @@ class ArrayColumn:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one value; of the first one if they differ, and 0 if rows are views."""
-        if self.values.dtype == TEXT and self.values.size and isinstance(first := self.values.flat[0], np.ndarray):
-            return int(first.nbytes)
+        """Bytes of one value, on average for arrays of several shapes, and 0 if rows are views."""
+        if self.values.dtype == TEXT and self.values.size and isinstance(self.values.flat[0], np.ndarray):
+            return sum(getattr(value, "nbytes", 0) for value in self.values.flat) // self.values.size
         return self.values.itemsize * math.prod(self.values.shape[1:]) if self.copy else 0
 
     def array(self, stop: int) -> npt.NDArray[Any]:
