@@ -687,8 +687,8 @@ def _are_names(numbers: Sequence[str], below: Sequence[str], delimiter: str) -> 
         return not is_single or (bool(below) and not any(_is_number(text, delimiter) for text in below))
     if not all(map(_is_year, numbers)) or list(numbers) != sorted(set(numbers)):
         return False
-    if is_single:  # it may be a price, or the first of a series: 2000, 2000.25
-        return bool(below) and not any(text.isdecimal() or _is_year(text.partition(".")[0]) for text in below)
+    if is_single:  # it may be a price, or the first of a series: 2000, 2000.25 or 2000,25
+        return bool(below) and not any(text.isdecimal() or _is_year(re.split("[.,]", text)[0]) for text in below)
     return not below or not all(map(_is_year, below))  # a row of data may have the two years of a term
 
 

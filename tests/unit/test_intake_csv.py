@@ -252,6 +252,7 @@ def test_a_quote_that_is_never_closed_is_a_bad_row(tmp_path: Path) -> None:
         b"2020,2019\n5,6\n",
         b"Grant,1923,1931\nLee,1931,1940\n",
         b"x,2000\ny,2000.25\n",
+        b"x;2000\ny;2000,25\n",
         b"0\n0.5\n",
     ],
 )
