@@ -265,6 +265,15 @@ def test_a_first_row_with_a_number_is_not_a_header(tmp_path: Path, content: byte
 
 
 @pytest.mark.parametrize(
+    "header", [b"0,1,2", b"country,1990,1991", b'"1","a b","2020"', b'"1","5","9"', b"a,b2,3c", b"2019,2020,2021"]
+)
+def test_numbers_that_pandas_or_years_put_into_a_header_are_names(tmp_path: Path, header: bytes) -> None:
+    source = open_files(open_csv, tmp_path, header + b"\n7,8,9\n")
+    assert source.summary == "1 CSV file (comma, UTF-8, with a header)"
+    assert list(read_rows(source)[0][1].values()) == ["7", "8", "9"]
+
+
+@pytest.mark.parametrize(
     "content", [b"state,2018\nMaine,-1.5\nOhio,22.25\n", b"state,2018\nMaine,D+1\n", b"0\nA 2\nB 3\n"]
 )
 def test_a_single_year_and_a_zero_above_other_values_are_names(tmp_path: Path, content: bytes) -> None:
