@@ -84,7 +84,7 @@ class RunFolder:
         return max(names, key=lambda name: len(self._parent.child(name).list()), default=None)
 
     def take_over(self) -> bool:
-        """Continue from the runs that ``find_left`` finds. Returns False if there are none."""
+        """Continue from the earlier runs of ``find_left``. Return False if there are none."""
         with self._parent.exclusive(self._name):  # otherwise the build that ends first removes the runs of the other
             name = self.find_left()
             if name is not None:

@@ -93,7 +93,7 @@ def open_webdataset(files: Files, options: AddOptions) -> Source:
 
     Raises:
         SourceError: a tar is damaged, the files of a sample are not next to each other, a key occurs twice in a tar,
-            there is no sample, a folder in the only split names another split, or the names of splits are ambiguous.
+            there are no samples, a folder in the only split has the name of another, or names of splits are ambiguous.
         StorageError: a tar cannot be read.
     """
     refuse_folder_columns(files.names, options.splits, hint="Rename the folders.")

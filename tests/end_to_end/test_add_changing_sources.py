@@ -118,7 +118,7 @@ def test_rows_of_text_that_do_not_fit_into_memory_are_kept_in_a_file(
 
 def test_numbers_of_lines_of_rows_in_memory_take_little_of_it(catalog: registry.Catalog, tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
-    path.write_bytes(b"n\n\n" + b"1\n" * 200_000)  # after a blank line, the lines of a block are no range
+    path.write_bytes(b"n\n\n" + b"1\n" * 200_000)  # a blank line makes a gap in the line numbers
     catalog.plan_add(path, "x")  # imports modules
     tracemalloc.start()
     try:
