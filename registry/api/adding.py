@@ -111,7 +111,7 @@ class Addition:
             UnusableRowsError, DuplicateKeyError, SourceError: see ``Catalog.add``.
             VersionTooSmallError, VersionExistsError, ProtectedError, ConflictError, StorageError: see ``Catalog.add``.
         """
-        from registry.publishing import preview_next, publish_next, publish_next_in_place
+        from registry.publishing import publish_next
         from registry.publishing.publish import note_metadata
 
         wish = _wish(bump, number)
@@ -128,61 +128,45 @@ class Addition:
         )
         if self._stored is not None:
             target = dataclasses.replace(target, slicing=self._stored.slicing)
-        publication = None
-        with self._staged(processes, progress, dry_run=dry_run) as undescribed:
-            result = dataclasses.replace(undescribed, prepared=self._describe(undescribed.prepared))
-            if dry_run:
-                preview = preview_next(
-                    result.store,
-                    result.prepared,
-                    result.shards,
-                    target,
-                    wish,
-                    show=show,
-                    folded=result.folded,
-                )
-            elif result.staged is None or result.shards is None:
-                publication, preview = publish_next_in_place(
-                    result.store, result.prepared, target, wish, release_note=reason, show=show
-                )
-            else:
-                publication, preview = publish_next(
-                    result.staged,
-                    result.prepared,
-                    result.shards,
-                    target,
-                    wish,
-                    release_note=reason,
-                    show=show,
-                    folded=result.folded,
-                )
-        found = preview.next
-        metadata = result.prepared.metadata
+        with self._staged(processes, progress, dry_run=dry_run) as source:
+            prepared = self._describe(source.prepared)
+            result = publish_next(
+                source.store,
+                prepared,
+                target,
+                wish,
+                staged=source.staged,
+                shards=source.shards,
+                folded=source.folded,
+                release_note=reason,
+                show=show,
+                dry_run=dry_run,
+            )
+        version, latest, publication = result.number, result.latest, result.publication
         # Another publisher may have taken the number with the same content meanwhile.
-        is_known = found.number is None or (publication is not None and not publication.newly)
+        is_known = version is None or (publication is not None and not publication.newly)
         outcome: Literal["published", "unchanged", "would_publish"] = (
             "unchanged" if is_known else "would_publish" if dry_run else "published"
         )
-        version = found.number
         if version is None:
-            if found.latest is None:
+            if latest is None:
                 raise AssertionError("without an earlier version, a number is always chosen")
-            version = found.latest.version
+            version = latest.version
         from registry.api.reports import AddReport
 
         return AddReport(
             reference=Reference.exactly(self.reference.name, self.reference.config, version),
             outcome=outcome,
             plan=self.plan,
-            splits={split.name: split.num_examples for split in result.prepared.splits},
-            bad=tuple(result.bad.first),
-            num_bad=result.bad.count,
-            latest=found.latest,
-            changes=found.changes,
-            diff=preview.diff,
+            splits={split.name: split.num_examples for split in prepared.splits},
+            bad=tuple(source.bad.first),
+            num_bad=source.bad.count,
+            latest=latest,
+            changes=result.changes,
+            diff=result.diff,
             publication=publication,
-            overlap=None if result.overlap is None or result.overlap.is_disjoint else result.overlap,
-            notes=note_metadata(found.latest, metadata) if found.latest and outcome == "unchanged" else (),
+            overlap=None if source.overlap is None or source.overlap.is_disjoint else source.overlap,
+            notes=note_metadata(latest, prepared.metadata) if latest and outcome == "unchanged" else (),
         )
 
     def _describe(self, prepared: PreparedDataset) -> PreparedDataset:

@@ -5,7 +5,7 @@
     other TFRecord and ArrayRecord files    described by the caller's schema: ``describe_records``
 
 Records are not converted, keyed or sorted, so options that change records are refused. ``registry.api`` publishes the
-plan with ``publish_next_in_place``. ``detect`` refuses to copy TFRecord and ArrayRecord files; the error of
+plan with ``publish_next``. ``detect`` refuses to copy TFRecord and ArrayRecord files; the error of
 ``explain_records`` shows the command that adds them in place.
 """
 

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from registry.publishing.markers import Cleared as Cleared
     from registry.publishing.markers import clear_place as clear_place
     from registry.publishing.numbering import NumberWish as NumberWish
-    from registry.publishing.numbering import preview_next as preview_next
     from registry.publishing.numbering import publish_next as publish_next
-    from registry.publishing.numbering import publish_next_in_place as publish_next_in_place
     from registry.publishing.outside import ValuesOutside as ValuesOutside
     from registry.publishing.patience import Patience as Patience
     from registry.publishing.proof import Prover as Prover
@@ -45,7 +43,7 @@ __getattr__, __dir__ = lazy_exports(
         "changes": "ChangeLevel describe_type",
         "copying": "copy_version",
         "markers": "Cleared clear_place",
-        "numbering": "NumberWish preview_next publish_next publish_next_in_place",
+        "numbering": "NumberWish publish_next",
         "outside": "ValuesOutside",
         "patience": "Patience",
         "proof": "Prover VersionDiff diff_versions",

@@ -2,8 +2,8 @@
 
     staged shards -> verified -> compared with the highest version -> number -> description written -> row
 
-The first version of a config is 1.0.0. ``registry.api`` calls ``publish_next`` for ``Catalog.add``, and
-``preview_next`` for its dry run. Builders choose their own numbers: ``publish`` proves those.
+The first version of a config is 1.0.0. ``registry.api`` calls ``publish_next`` for ``Catalog.add``. Builders choose
+their own numbers: ``publish`` proves those.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from registry.prepared import PreparedDataset, write_prepared
 from registry.publishing.changes import ChangeLevel, Changes
 from registry.publishing.markers import remove_marker
 from registry.publishing.outside import refuse_outside
+from registry.publishing.patience import Patience
 from registry.publishing.proof import Prover, VersionDiff, diff_few, diff_files
 from registry.publishing.publish import Candidate, Publication, Target, publish_folder, publish_staged
 from registry.publishing.verify import VerifyReport, stamp_shards
@@ -70,19 +71,15 @@ class NextNumber:
         latest: the highest version that is published, or None.
         changes: the changes since ``latest``; None if ``latest`` is None.
         number: the number to publish; None if ``latest`` already has this content.
+        diff: the same changes, down to records; None without ``changes``, or if nothing is published.
+        publication: what was published; None for a dry run, or if the content is not new.
     """
 
     latest: DatasetVersion | None
     changes: Changes | None
     number: Version | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NextPreview:
-    """The result of ``publish_next``, or of its dry run: the number, and all changes since the highest version."""
-
-    next: NextNumber
-    diff: VersionDiff | None
+    diff: VersionDiff | None = None
+    publication: Publication | None = None
 
 
 def choose_number(
@@ -136,120 +133,74 @@ def choose_number(
 
 
 def publish_next(
-    staged: StagedFolder,
+    store: Store,
     prepared: PreparedDataset,
-    shards: Mapping[str, tuple[Shard, ...]],
     target: Target,
     wish: NumberWish,
     *,
+    staged: StagedFolder | None,
+    shards: Mapping[str, tuple[Shard, ...]] | None = None,
+    folded: Folded = NOT_FOLDED,
     release_note: str = "",
     show: int = 5,
-    folded: Folded = NOT_FOLDED,
-) -> tuple[Publication | None, NextPreview]:
-    """Publish the shards of ``staged`` under the next number; the publication is None if the content is not new.
+    dry_run: bool = False,
+) -> NextNumber:
+    """Publish shards under the next number, unless the content is not new.
 
     Args:
-        staged: a folder that holds the shards and no description yet; its final name follows from the number.
+        store: the folder of the shards.
         prepared: the description; its number is replaced.
-        shards: the shards that were written.
         target: the destination and the options.
         wish: how to choose the number.
-        release_note: what changed, for readers of the version.
-        show: if few records may differ, at most this number of them are described for each split.
+        staged: the same folder, without a description; its final name follows from the number. None leaves the files
+            where they are.
+        shards: the shards that were written; None: those that are found.
         folded: what the folds of a publication computed of the records that were written. If a split is missing, they
             run over the shards.
+        release_note: what changed, for readers of the version.
+        show: describe at most this number of differing records of each split; if few records may differ, or in a dry
+            run.
+        dry_run: only choose the number, and compare all records with the highest version.
 
     Raises:
-        ShardMismatchError: a shard on disk differs from what was written.
+        UnusableRowsError: a record has a value that its feature does not allow.
+        ShardMismatchError, CorruptRecordError: a shard differs from what was written, is damaged, or was changed
+            meanwhile.
         VersionTooSmallError: ``wish`` names a part or a number that the changes do not allow.
         VersionExistsError: ``wish`` names a number that is published with other content.
         ConflictError: other publishers repeatedly took the number, or the version's folder contains other data.
     """
-    report = target.patience.call(
-        lambda: target.verify(staged.store, prepared.splits, shards, what=prepared.reference.dataset, walk=False)
+    target = replace(target, patience=Patience()) if dry_run else target
+    stamp = None if dry_run or staged is not None else stamp_shards(store, prepared)
+    what = prepared.reference.dataset if dry_run or staged is not None else store.url
+    walk = staged is None and prepared.file_format != "tfrecord"  # the folds check the records of TFRecord files
+    report = target.patience.call(lambda: target.verify(store, prepared.splits, shards, what=what, walk=walk))
+    measured = target.patience.call(
+        lambda: _measure(store, prepared, report, target, folded, is_in_place=staged is None)
     )
-    result = _measure(staged.store, prepared, report, target, folded)
+    if dry_run:
+        return _preview(measured, target, wish, show)
 
     def publish(numbered: PreparedDataset) -> Publication:
+        if staged is None:
+            return publish_folder(store, target, prepared=numbered, in_place=True, stamp=stamp, measured=measured)
         _describe(staged, numbered)
-        return publish_staged(staged, numbered, shards, target, measured=(report, result.folded))
+        return publish_staged(staged, numbered, shards or report.shards, target, measured=(report, measured.folded))
 
-    return _publish(result, publish, target, wish, release_note, show)
-
-
-def publish_next_in_place(
-    source: Store,
-    prepared: PreparedDataset,
-    target: Target,
-    wish: NumberWish,
-    *,
-    release_note: str = "",
-    show: int = 5,
-) -> tuple[Publication | None, NextPreview]:
-    """Publish shards that stay where they are under the next number; see ``publish_next``.
-
-    Args:
-        source: the folder of the shards.
-        prepared: the description; its number is replaced.
-        target: the destination of the row, and the options.
-        wish: how to choose the number.
-        release_note: what changed, for readers of the version.
-        show: see ``publish_next``.
-
-    Raises:
-        UnusableRowsError: a record has a value that its feature does not allow.
-        ShardMismatchError, CorruptRecordError: a shard is damaged, or was changed meanwhile.
-        VersionTooSmallError, VersionExistsError, ConflictError: see ``publish_next``.
-    """
-    stamp = stamp_shards(source, prepared)
-    walk = prepared.file_format != "tfrecord"  # the folds check the records of these files
-    report = target.patience.call(lambda: target.verify(source, prepared.splits, None, what=source.url, walk=walk))
-    result = target.patience.call(lambda: _measure(source, prepared, report, target, is_in_place=True))
-
-    def publish(numbered: PreparedDataset) -> Publication:
-        return publish_folder(source, target, prepared=numbered, in_place=True, stamp=stamp, measured=result)
-
-    return _publish(result, publish, target, wish, release_note, show)
+    return _publish(measured, publish, target, wish, release_note, show)
 
 
-def preview_next(
-    store: Store,
-    prepared: PreparedDataset,
-    shards: Mapping[str, tuple[Shard, ...]] | None,
-    target: Target,
-    wish: NumberWish,
-    *,
-    show: int = 5,
-    folded: Folded = NOT_FOLDED,
-) -> NextPreview:
-    """Return what ``publish_next`` would do; at most ``show`` differing records of each split are described.
-
-    Args:
-        store: the folder of the shards.
-        prepared: the description; its number is ignored.
-        shards: the shards that were written; None: those that are found.
-        target: the destination and the options.
-        wish: how to choose the number.
-        show: the number of differing records to describe.
-        folded: see ``publish_next``.
-
-    Raises:
-        ShardMismatchError: a shard differs from what was written, or is damaged.
-        VersionTooSmallError: ``wish`` names a part or a number that the changes do not allow.
-        VersionExistsError: ``wish`` names a number that is published with other content.
-    """
-    report = target.verify(store, prepared.splits, shards, what=prepared.reference.dataset, walk=shards is None)
-    measured = _measure(store, prepared, report, target, folded, is_in_place=shards is None)
+def _preview(measured: Candidate, target: Target, wish: NumberWish, show: int) -> NextNumber:
+    """Choose a number. A number of the caller is refused now, as it would be later."""
     prover = target.prover()
-    number = choose_number(prover, measured.version, measured.fingerprints, wish)
-    if wish.number is not None and number.number is not None:  # refused now, as it would be later
-        numbered = replace(measured.version, version=number.number)
+    result = choose_number(prover, measured.version, measured.fingerprints, wish)
+    if wish.number is not None and result.number is not None:
+        numbered = replace(measured.version, version=result.number)
         if not is_published(target.catalog, numbered):
             prover.require(numbered, measured.fingerprints, measured.files)
-    if number.latest is None or number.changes is None:
-        return NextPreview(next=number, diff=None)
-    diff = diff_files(prover, number.changes, number.latest, measured.files, show=show)
-    return NextPreview(next=number, diff=diff)
+    if result.latest is None or result.changes is None:
+        return result
+    return replace(result, diff=diff_files(prover, result.changes, result.latest, measured.files, show=show))
 
 
 def _measure(
@@ -257,9 +208,9 @@ def _measure(
     prepared: PreparedDataset,
     report: VerifyReport,
     target: Target,
-    folded: Folded = NOT_FOLDED,
+    folded: Folded,
     *,
-    is_in_place: bool = False,
+    is_in_place: bool,
 ) -> Candidate:
     """The version without a number. Refused if records have values that the schema does not allow."""
     candidate = replace(Candidate.of(target, prepared, report, store), is_in_place=is_in_place).fingerprinted(folded)
@@ -274,7 +225,7 @@ def _publish(
     wish: NumberWish,
     release_note: str,
     show: int,
-) -> tuple[Publication | None, NextPreview]:
+) -> NextNumber:
     """Choose a number and publish, and choose again if another publisher took the number meanwhile."""
     prepared, prover = measured.prepared, target.prover(actor=target.actor)
     for _ in range(_MOST_RIVALS):
@@ -284,7 +235,7 @@ def _publish(
             if result.latest is not None and target.producer is not None and target.name_use in ("given", "replace"):
                 add = partial(target.catalog.add_producer, result.latest.reference, target.producer, target.name_use)
                 target.patience.call(partial(add, actor=target.actor))
-            return None, NextPreview(next=result, diff=None)
+            return result
         diff = None
         if result.latest is not None and result.changes is not None:
             step = (prover, result.changes, result.latest, measured.files)
@@ -293,7 +244,7 @@ def _publish(
         metadata = replace(prepared.metadata, release_notes={**prepared.metadata.release_notes, **notes})
         try:
             publication = publish(replace(prepared, version=result.number, metadata=metadata))
-            return publication, NextPreview(next=result, diff=diff)
+            return replace(result, diff=diff, publication=publication)
         except VersionExistsError:
             if wish.number is not None:
                 raise
