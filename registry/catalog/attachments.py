@@ -70,6 +70,12 @@ def insert_attachments(
         connection.execute(sa.insert(table), rows)
 
 
+def attachments_of(connection: sa.Connection, version: DatasetVersion) -> tuple[Attachment, ...]:
+    """See ``CatalogBackend.attachments``."""
+    version_id = find_version_id(connection, version.name, version.config, version.version)
+    return () if version_id is None else load_attachments(connection, version_id)
+
+
 def load_attachments(connection: sa.Connection, version_id: int) -> tuple[Attachment, ...]:
     """The attachments of a version, by kind and name."""
     query = sa.select(table).where(table.c.version_id == version_id)

@@ -34,11 +34,8 @@ from registry.model import (
     no_experiment,
 )
 
-Plan = Callable[[sa.Connection, datetime], ExperimentChange]
-"""Computes the effect of an action. If the action will be carried out, the row of the flag is locked."""
-
-Act = Callable[[sa.Connection, ExperimentChange, datetime], dict[str, Any]]
-"""Runs the statements of an action, which store this moment; returns the details of its event."""
+Plan = Callable[[sa.Connection, datetime], tuple[Experiment | None, Experiment]]
+"""The flag before and after an action at a moment. If the action will be carried out, the row of the flag is locked."""
 
 _MAX_LISTED: Final = 12
 
@@ -79,48 +76,38 @@ class SqlExperiments(SqlGroup):
             name=experiment_name(name), description=_check_description(description), default=_flag(default)
         )
 
-        def plan(connection: sa.Connection, _now: datetime) -> ExperimentChange:
+        def plan(connection: sa.Connection, _now: datetime) -> tuple[Experiment | None, Experiment]:
             before = _find(connection, added.name)
             if before is None:
-                return ExperimentChange(before=None, after=added)
+                return None, added
             _refuse_retired(before, hint="A name can be used for only one flag. Choose another name.")
             if before.default != added.default:
                 flip = f"registry experiment set-default {before.name} {_on_off(added.default)}"
                 raise _is_there(before, hint=f"Change its default with: {flip}")
             if before.description not in ("", added.description):
                 raise _is_there(before, hint="A name can be used for only one flag. Choose another name.")
-            return ExperimentChange(before=before, after=replace(before, description=added.description))
+            return before, replace(before, description=added.description)
 
-        def act(connection: sa.Connection, change: ExperimentChange, now: datetime) -> dict[str, Any]:
-            if change.before is None:
-                values = {"name": added.name, "default_enabled": added.default, "created_at": now}
-                connection.execute(sa.insert(experiment).values(**values, description=added.description))
-            else:
-                _update(connection, added.name, description=added.description)
-            return {"default": added.default, "description": added.description}
-
-        return _run(self._engine, plan, act, action="experiment-add", actor=actor, dry_run=dry_run)
+        details = {"default": added.default, "description": added.description}
+        return _change(self._engine, "experiment-add", plan, details, actor=actor, dry_run=dry_run)
 
     def set_default(self, name: str, default: bool, *, actor: str, dry_run: bool = False) -> ExperimentChange:
         wanted = _flag(default)
 
-        def plan(connection: sa.Connection, _now: datetime) -> ExperimentChange:
+        def plan(connection: sa.Connection, _now: datetime) -> tuple[Experiment | None, Experiment]:
             before = _require(connection, name)
             if not wanted:
                 _refuse_retired(before, hint="Add a new flag with another name.")
-            return ExperimentChange(before=before, after=replace(before, default=wanted))
+            return before, replace(before, default=wanted)
 
-        def act(connection: sa.Connection, _change: ExperimentChange, _now: datetime) -> dict[str, Any]:
-            _update(connection, name, default_enabled=wanted)
-            return {"before": not wanted, "default": wanted}
-
-        return _run(self._engine, plan, act, action="experiment-set-default", actor=actor, dry_run=dry_run)
+        details = {"before": not wanted, "default": wanted}
+        return _change(self._engine, "experiment-set-default", plan, details, actor=actor, dry_run=dry_run)
 
     def retire(self, name: str, *, actor: str, dry_run: bool = False) -> ExperimentChange:
-        def plan(connection: sa.Connection, now: datetime) -> ExperimentChange:
+        def plan(connection: sa.Connection, now: datetime) -> tuple[Experiment | None, Experiment]:
             before = _require(connection, name)
             if before.is_retired:
-                return ExperimentChange(before=before, after=before)
+                return before, before
             if not before.default:
                 raise ConflictError(
                     f"{name} is off by default, but a retired flag is always on",
@@ -133,13 +120,9 @@ class SqlExperiments(SqlGroup):
                     hint=f"It can be retired once {'it is' if len(disabling) == 1 else 'they are'} yanked or dropped.",
                     details={"experiment": name, "versions": disabling[:100], "num_versions": len(disabling)},
                 )
-            return ExperimentChange(before=before, after=replace(before, retired_at=now))
+            return before, replace(before, retired_at=now)
 
-        def act(connection: sa.Connection, _change: ExperimentChange, now: datetime) -> dict[str, Any]:
-            _update(connection, name, retired_at=now)
-            return {}
-
-        return _run(self._engine, plan, act, action="experiment-retire", actor=actor, dry_run=dry_run)
+        return _change(self._engine, "experiment-retire", plan, {}, actor=actor, dry_run=dry_run)
 
 
 def current_defaults(connection: sa.Connection) -> dict[str, bool]:
@@ -216,21 +199,25 @@ def insert_overrides(connection: sa.Connection, version_id: int, overrides: Mapp
         connection.execute(sa.insert(version_experiment).values(**values))
 
 
-def _run(engine: sa.Engine, plan: Plan, act: Act, *, action: str, actor: str, dry_run: bool) -> ExperimentChange:
-    """Plan an action; unless it is a dry run or changes nothing, carry it out and append its event. One transaction."""
+def _change(
+    engine: sa.Engine, action: str, plan: Plan, details: Mapping[str, Any], *, actor: str, dry_run: bool
+) -> ExperimentChange:
+    """Plan an action; unless it is a dry run or changes nothing, write the flag and the event. One transaction."""
 
     def transaction(connection: sa.Connection) -> ExperimentChange:
         now = read_clock(connection)
-        change = plan(connection, now)
-        if dry_run or not change.is_change:
-            return change
-        name = change.after.name
-        details = {"name": name, **act(connection, change, now)}
-        after = _require(connection, name)
-        # A flag that an older release added implicitly is older than the event that describes it.
-        rows_at = now if change.before is None or change.after.is_retired else None
-        append_event(connection, action, "", details, actor=actor, rows_at=rows_at)
-        return ExperimentChange(before=change.before, after=after)
+        before, after = plan(connection, now)
+        if not dry_run and before != after:
+            row = {"description": after.description, "default_enabled": after.default, "retired_at": after.retired_at}
+            if before is None:
+                connection.execute(sa.insert(experiment).values(name=after.name, created_at=now, **row))
+            else:
+                connection.execute(sa.update(experiment).where(experiment.c.name == after.name).values(**row))
+            after = _require(connection, after.name)
+            # A flag that an older release added implicitly is older than the event that describes it.
+            rows_at = now if before is None or after.is_retired else None
+            append_event(connection, action, "", {"name": after.name, **details}, actor=actor, rows_at=rows_at)
+        return ExperimentChange(before=before, after=after)
 
     return transact(engine, transaction, actor=actor, dry_run=dry_run)
 
@@ -284,10 +271,6 @@ def _require(connection: sa.Connection, name: str) -> Experiment:
         if name not in known:  # else a rival added it between the two statements
             raise no_experiment(name, known, where="the catalog")
     return result
-
-
-def _update(connection: sa.Connection, name: str, **values: Any) -> None:
-    connection.execute(sa.update(experiment).where(experiment.c.name == name).values(**values))
 
 
 def _disabling(connection: sa.Connection, name: str) -> list[str]:

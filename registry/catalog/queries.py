@@ -1,4 +1,4 @@
-"""Look-ups in SQL: converts rows to frozen values. Each method of ``SqlLookUps`` is one transaction with one snapshot.
+"""Look-ups in SQL: converts rows to frozen values. Each look-up reads one snapshot.
 
 ``find`` runs two queries, for the version and for its splits; ``load_splits`` explains when shard lengths are loaded.
 """
@@ -51,7 +51,6 @@ from registry.catalog.selection import (
     named_config,
     published_versions,
 )
-from registry.catalog.session import SqlGroup, reading
 from registry.catalog.tables import (
     attachment,
     builder,
@@ -93,115 +92,100 @@ _KINDS: Final = {
 """What a schema contains if features have media or text: the ends of their class names, or their descriptions."""
 
 
-class SqlLookUps(SqlGroup):
-    """The look-ups of ``CatalogBackend`` in SQL."""
+def find(connection: sa.Connection, reference: str | Reference) -> DatasetVersion:
+    """See ``CatalogBackend.find``."""
+    wanted = Reference.parse(reference) if isinstance(reference, str) else reference
+    choice, row = choose_row(connection, wanted)
+    if row is None:
+        raise explain_refusal(choice)
+    with stored_values():
+        return read_version(row, load_splits(connection, row.id))
 
-    def find(self, reference: str | Reference) -> DatasetVersion:
-        wanted = Reference.parse(reference) if isinstance(reference, str) else reference
-        with reading(self._engine) as connection:
-            choice, row = choose_row(connection, wanted)
-            if row is None:
-                raise explain_refusal(choice)
-            with stored_values():
-                return read_version(row, load_splits(connection, row.id))
 
-    def published(self, name: str, config: str | None, version: Version) -> DatasetVersion | None:
-        with reading(self._engine) as connection:
-            return load_version(connection, name, config, version)
+def neighbours(
+    connection: sa.Connection, name: str, config: str | None, version: Version
+) -> tuple[DatasetVersion | None, DatasetVersion | None]:
+    """See ``CatalogBackend.neighbours``."""
+    lower, higher = (
+        None if number is None else load_version(connection, name, config, number)
+        for number in find_neighbours(connection, name, config, version)
+    )
+    return lower, higher
 
-    def published_at(self, location: str) -> tuple[Reference, ...]:
-        from registry.catalog.locations import find_at_location
 
-        with reading(self._engine) as connection:
-            return find_at_location(connection, location)
-
-    def published_digest(self, name: str, config: str | None, version: Version) -> str | None:
-        with reading(self._engine) as connection:
-            return find_digest(connection, name, config, version)
-
-    def neighbours(
-        self, name: str, config: str | None, version: Version
-    ) -> tuple[DatasetVersion | None, DatasetVersion | None]:
-        with reading(self._engine) as connection:
-            lower, higher = (
-                None if number is None else load_version(connection, name, config, number)
-                for number in find_neighbours(connection, name, config, version)
-            )
-            return lower, higher
-
-    def producers(self, name: str, config: str | None) -> tuple[tuple[Reference, Producer], ...]:
-        with reading(self._engine) as connection:
-            return find_producers(connection, name, config)
-
-    @checks_limit
-    def sizes(self, *, after: Reference | None = None, limit: int | None = None) -> tuple[VersionSize, ...]:
-        kind = self._engine.dialect.name
-        meant = in_page(sa.select(dataset_version.c.id).select_from(published_versions()), kind, after, limit)
-        stored = (
-            sa.select(
-                split.c.version_id,
-                sa.func.count(shard.c.shard_index).label("num_files"),
-                sa.cast(sa.func.coalesce(sa.func.sum(shard.c.num_bytes), 0), sa.BigInteger).label("num_bytes"),
-            )
-            .join_from(split, shard, shard.c.split_id == split.c.id)
-            .where(sa.true() if limit is None else split.c.version_id.in_(meant))
-            .group_by(split.c.version_id)
-            .subquery("stored")
+@checks_limit
+def sizes(
+    connection: sa.Connection, *, after: Reference | None = None, limit: int | None = None
+) -> tuple[VersionSize, ...]:
+    """See ``CatalogBackend.sizes``."""
+    kind = connection.dialect.name
+    meant = in_page(sa.select(dataset_version.c.id).select_from(published_versions()), kind, after, limit)
+    stored = (
+        sa.select(
+            split.c.version_id,
+            sa.func.count(shard.c.shard_index).label("num_files"),
+            sa.cast(sa.func.coalesce(sa.func.sum(shard.c.num_bytes), 0), sa.BigInteger).label("num_bytes"),
         )
-        attached = (
-            sa.select(
-                attachment.c.version_id,
-                sa.func.count().label("num_attachments"),
-                sa.cast(sa.func.sum(attachment.c.num_bytes), sa.BigInteger).label("attachment_bytes"),
-                sa.func.sum(sa.case((attachment.c.kind == "statistics", 1), else_=0)).label("num_statistics"),
-            )
-            .where(sa.true() if limit is None else attachment.c.version_id.in_(meant))
-            .group_by(attachment.c.version_id)
-            .subquery("attached")
+        .join_from(split, shard, shard.c.split_id == split.c.id)
+        .where(sa.true() if limit is None else split.c.version_id.in_(meant))
+        .group_by(split.c.version_id)
+        .subquery("stored")
+    )
+    attached = (
+        sa.select(
+            attachment.c.version_id,
+            sa.func.count().label("num_attachments"),
+            sa.cast(sa.func.sum(attachment.c.num_bytes), sa.BigInteger).label("attachment_bytes"),
+            sa.func.sum(sa.case((attachment.c.kind == "statistics", 1), else_=0)).label("num_statistics"),
         )
-        query = (
-            sa.select(
-                *NAMES,
-                *NUMBER,
-                dataset_version.c.state,
-                dataset_version.c.state_message,
-                dataset_version.c.location,
-                location_steps().label("location_steps"),
-                names_column(),
-                sa.func.coalesce(stored.c.num_files, 0).label("num_files"),
-                sa.func.coalesce(stored.c.num_bytes, 0).label("num_bytes"),
-                sa.func.coalesce(attached.c.num_attachments, 0).label("num_attachments"),
-                sa.func.coalesce(attached.c.attachment_bytes, 0).label("attachment_bytes"),
-                sa.func.coalesce(attached.c.num_statistics, 0).label("num_statistics"),
-            )
-            .select_from(published_versions())
-            .outerjoin(stored, stored.c.version_id == dataset_version.c.id)
-            .outerjoin(attached, attached.c.version_id == dataset_version.c.id)
+        .where(sa.true() if limit is None else attachment.c.version_id.in_(meant))
+        .group_by(attachment.c.version_id)
+        .subquery("attached")
+    )
+    query = (
+        sa.select(
+            *NAMES,
+            *NUMBER,
+            dataset_version.c.state,
+            dataset_version.c.state_message,
+            dataset_version.c.location,
+            location_steps().label("location_steps"),
+            names_column(),
+            sa.func.coalesce(stored.c.num_files, 0).label("num_files"),
+            sa.func.coalesce(stored.c.num_bytes, 0).label("num_bytes"),
+            sa.func.coalesce(attached.c.num_attachments, 0).label("num_attachments"),
+            sa.func.coalesce(attached.c.attachment_bytes, 0).label("attachment_bytes"),
+            sa.func.coalesce(attached.c.num_statistics, 0).label("num_statistics"),
         )
-        with reading(self._engine) as connection, stored_values():
-            return tuple(map(_read_size, connection.execute(in_page(query, kind, after, limit))))
+        .select_from(published_versions())
+        .outerjoin(stored, stored.c.version_id == dataset_version.c.id)
+        .outerjoin(attached, attached.c.version_id == dataset_version.c.id)
+    )
+    with stored_values():
+        return tuple(map(_read_size, connection.execute(in_page(query, kind, after, limit))))
 
-    @checks_limit
-    def datasets(
-        self,
-        wanted: DatasetFilter | None = None,
-        *,
-        after: str | None = None,
-        limit: int | None = None,
-        covered_by: Sequence[str] = ("*",),
-    ) -> tuple[DatasetSummary, ...]:
-        """See ``CatalogBackend``; ``covered_by``: only those that patterns of a token cover."""
-        wanted = wanted or DatasetFilter()
-        result: list[DatasetSummary] = []
-        number = max(limit or 0, _READ_AT_ONCE)
-        with reading(self._engine) as connection, stored_values():
-            while limit is None or len(result) < limit:  # conditions may leave out most of what is read
-                last = None if limit is None else _nth_after(connection, wanted, covered_by, after, number)
-                result += list_datasets(connection, wanted, covered_by, after, last)
-                if last is None:
-                    break
-                after = last
-        return tuple(result[:limit])
+
+@checks_limit
+def datasets(
+    connection: sa.Connection,
+    wanted: DatasetFilter | None = None,
+    *,
+    after: str | None = None,
+    limit: int | None = None,
+    covered_by: Sequence[str] = ("*",),
+) -> tuple[DatasetSummary, ...]:
+    """See ``CatalogBackend``; ``covered_by``: only those that patterns of a token cover."""
+    wanted = wanted or DatasetFilter()
+    result: list[DatasetSummary] = []
+    number = max(limit or 0, _READ_AT_ONCE)
+    with stored_values():
+        while limit is None or len(result) < limit:  # conditions may leave out most of what is read
+            last = None if limit is None else _nth_after(connection, wanted, covered_by, after, number)
+            result += list_datasets(connection, wanted, covered_by, after, last)
+            if last is None:
+                break
+            after = last
+    return tuple(result[:limit])
 
 
 def _nth_after(

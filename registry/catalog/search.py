@@ -50,7 +50,7 @@ _BLOCK: Final = 500
 _MAX_LIMIT: Final = 2**31 - 1
 
 
-def find_hits(connection: sa.Connection, text: str, limit: int) -> tuple[SearchHit, ...]:
+def find_hits(connection: sa.Connection, text: str, *, limit: int = 20) -> tuple[SearchHit, ...]:
     """See ``CatalogBackend.search``; hits of withdrawn datasets come last, equal scores are sorted by name."""
     limit = whole_number(limit, "limit")
     if not 1 <= limit <= _MAX_LIMIT:

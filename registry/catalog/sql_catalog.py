@@ -10,18 +10,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from registry.catalog.clock import read_clock
 from registry.catalog.pages import checks_limit
-from registry.catalog.queries import SqlLookUps, find_version_id, list_versions
+from registry.catalog.queries import list_versions
 from registry.catalog.revision import ahead_error, read_status, require_current
 from registry.catalog.selection import load_standing
-from registry.catalog.session import open_engine, reading, refuse_writes, require_file, use_wal
+from registry.catalog.session import SqlGroup, open_engine, reading, refuse_writes, require_file, use_wal
 from registry.catalog.urls import describe_url, is_sqlite, sqlite_file
 from registry.errors import SchemaAheadWarning, warn
 
 if TYPE_CHECKING:  # loaded when they are used, to keep look-ups on the command line fast
-    from datetime import datetime
-
     import sqlalchemy as sa
 
     from registry.catalog.access import SqlAccess
@@ -33,15 +30,9 @@ if TYPE_CHECKING:  # loaded when they are used, to keep look-ups on the command 
     from registry.catalog.log import SqlLog
     from registry.catalog.reservations import SqlReservations
     from registry.catalog.shards import SqlShards
-    from registry.catalog.values import PastLookUp, SearchHit, VersionSummary
+    from registry.catalog.values import VersionSummary
     from registry.catalog.webhooks import SqlWebhooks
-    from registry.model import (
-        Attachment,
-        DatasetVersion,
-        Reference,
-        Standing,
-        Version,
-    )
+    from registry.model import Standing, Version
 
 
 def open_sql_catalog(url: str | os.PathLike[str], *, create: bool = True, frozen: bool = False) -> SqlCatalog:
@@ -103,7 +94,18 @@ def _call(module: str, name: str) -> Any:
     return call
 
 
-class SqlCatalog(SqlLookUps):
+def _look_up(module: str, name: str) -> Any:
+    """As ``_call``; the function gets a connection, on which all its queries see the same moment."""
+
+    def call(catalog: SqlCatalog, *arguments: Any, **options: Any) -> Any:
+        function = getattr(import_module(f"registry.catalog.{module}"), name)
+        with reading(catalog._engine) as connection:
+            return function(connection, *arguments, **options)
+
+    return call
+
+
+class SqlCatalog(SqlGroup):
     """An open catalog of the current schema. Threads may share it, and a forked process may use it."""
 
     access: SqlAccess = _group("access")
@@ -123,12 +125,26 @@ class SqlCatalog(SqlLookUps):
     attach = _call("attachments", "attach")
     backup = _call("backup", "backup_lines")
     events = _call("log", "events")
-    fingerprints = _call("writes", "fingerprints")
     keep_answer = _call("kept_answers", "keep_answer")
     publish = _call("writes", "publish")
     rename = _call("renaming", "rename")
     require_publisher = _call("rights", "require_publisher")
     snapshot = _call("snapshot", "snapshot_lines")
+
+    attachments = _look_up("attachments", "attachments_of")
+    datasets = _look_up("queries", "datasets")
+    explain_no_hits = _look_up("search", "explain_no_hits")
+    find = _look_up("queries", "find")
+    find_at = _look_up("history", "find_at")
+    fingerprints = _look_up("writes", "fingerprints")
+    neighbours = _look_up("queries", "neighbours")
+    now = _look_up("clock", "read_clock")
+    producers = _look_up("queries", "find_producers")
+    published = _look_up("queries", "load_version")
+    published_at = _look_up("locations", "find_at_location")
+    published_digest = _look_up("queries", "find_digest")
+    search = _look_up("search", "find_hits")
+    sizes = _look_up("queries", "sizes")
 
     @property
     def url(self) -> str:
@@ -137,23 +153,6 @@ class SqlCatalog(SqlLookUps):
     @property
     def file(self) -> Path | None:
         return sqlite_file(self._engine.url)
-
-    def now(self) -> datetime:
-        with reading(self._engine) as connection:
-            return read_clock(connection)
-
-    def attachments(self, version: DatasetVersion) -> tuple[Attachment, ...]:
-        from registry.catalog.attachments import load_attachments
-
-        with reading(self._engine) as connection:
-            version_id = find_version_id(connection, version.name, version.config, version.version)
-            return () if version_id is None else load_attachments(connection, version_id)
-
-    def find_at(self, reference: Reference, moment: datetime) -> PastLookUp:
-        from registry.catalog import history
-
-        with reading(self._engine) as connection:
-            return history.find_at(connection, reference, moment)
 
     def standing(self, name: str, config: str | None = None, *, at: datetime | None = None) -> Standing:
         with reading(self._engine) as connection:
@@ -179,18 +178,6 @@ class SqlCatalog(SqlLookUps):
 
                 return history.versions_at(connection, name, config, at, below=below, limit=limit)
             return list_versions(connection, name, config, below=below, limit=limit)
-
-    def search(self, text: str, *, limit: int = 20) -> tuple[SearchHit, ...]:
-        from registry.catalog import search
-
-        with reading(self._engine) as connection:
-            return search.find_hits(connection, text, limit)
-
-    def explain_no_hits(self, text: str) -> str:
-        from registry.catalog import search
-
-        with reading(self._engine) as connection:
-            return search.explain_no_hits(connection, text)
 
     def close(self) -> None:
         self._engine.dispose()

@@ -35,7 +35,7 @@ from registry.catalog.rows import (
 )
 from registry.catalog.search import refresh
 from registry.catalog.selection import NUMBER, lock_dataset, lock_reference
-from registry.catalog.session import reading, transact, write
+from registry.catalog.session import transact, write
 from registry.catalog.tables import builder, builder_config, dataset_version, fingerprint, shard, split, version_ledger
 from registry.catalog.values import DataDirectory, damaged, stored_values
 from registry.errors import CatalogUnavailableError, ConflictError, NeighboursChangedError, UsageError
@@ -190,11 +190,10 @@ def add_producer(engine: sa.Engine, exactly: Reference, producer: Producer, name
     transact(engine, action, actor=actor)
 
 
-def fingerprints(engine: sa.Engine, version: DatasetVersion) -> dict[str, SplitFingerprint]:
+def fingerprints(connection: sa.Connection, version: DatasetVersion) -> dict[str, SplitFingerprint]:
     """See ``CatalogBackend.fingerprints``."""
-    with reading(engine) as connection:
-        version_id = find_version_id(connection, version.name, version.config, version.version)
-        return {} if version_id is None else load_fingerprints(connection, version_id)
+    version_id = find_version_id(connection, version.name, version.config, version.version)
+    return {} if version_id is None else load_fingerprints(connection, version_id)
 
 
 def add_fingerprints(
