@@ -257,7 +257,8 @@ class Adding(Publishing):
             paths: whether the name of the file of each record is stored in a column ``path``. None does as in the
                 previous version; in a first version, it stores the names of files that are records, but not those of
                 tables.
-            nulls: for CSV, texts that mean null if they are not in quotes, such as ``"NA"``.
+            nulls: for CSV, texts that mean null if they are not in quotes, such as ``"NA"``. With quotes around it, as
+                in ``'"NA"'`` and ``'""'``, a text means null in quotes, too.
             header: for CSV, whether the first row has the names of the columns. None infers it from the rows.
             delimiter: for CSV, the character between fields. None infers it.
             quotes: for CSV, whether a quote at the start of a field opens quoted text; if False, quotes are text as any

@@ -121,7 +121,8 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
     "nulls",
     multiple=True,
     metavar="TEXT",
-    help="CSV: this text means null unless it is in quotes, such as NA; may be repeated.  [default: empty fields]",
+    help="CSV: this text means null unless it is in quotes, such as NA; '\"NA\"' means null in quotes, too. "
+    "May be repeated.  [default: empty fields]",
 )
 @click.option(
     "--header/--no-header",

@@ -3,8 +3,8 @@
     names -> delimiter and header of each file -> Source of one part per file -> blocks of rows -> pyarrow.csv -> Rows
 
 Values are never converted. An unquoted field is null if it is empty, or if the caller named its text as null; a quoted
-field is always text. Blank lines are not rows. Rows with too few or too many values are bad rows, and the others are
-kept.
+field is text, unless the caller named it with its quotes. Blank lines are not rows. Rows with too few or too many
+values are bad rows, and the others are kept.
 
 Rows and fields are found in the bytes. Quotes follow RFC 4180: a quote opens a field only as its first character, and
 two quotes inside are one. Text after the closing quote makes a bad row: most parsers drop the quotes, which changes the
@@ -174,7 +174,7 @@ def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
             return None
         end = len(data) if is_whole else find_end(data, delimiter, quotes=quotes)
         stream.check(TextBlock(data[:end], 1, 0, stream.offset, is_last=is_whole))
-        reason = why_data(rows, delimiter, options.nulls) if options.header is None else None
+        reason = why_data(rows, delimiter, _bare(options.nulls)) if options.header is None else None
         has_header = reason is None if options.header is None else options.header
         if options.delimiter is None and {len(row) for row in rows} == {1}:
             _refuse_spaces(name, rows, options, line=line)
@@ -378,6 +378,8 @@ class _CsvParser:
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         )
+        # Of the fields with these texts, only those in quotes are left.
+        self._quoted_nulls = [bare for bare, text in zip(_bare(nulls), nulls, strict=True) if bare != text]
 
     def parse(self, block: TextBlock) -> Iterator[Rows]:
         """Yield the rows of a block."""
@@ -433,7 +435,7 @@ class _CsvParser:
         if not data.lstrip(b"\r\n"):  # pyarrow refuses an empty file
             arrow = import_pyarrow()
             return arrow.schema([(name, arrow.string()) for name in self._columns]).empty_table()
-        return csv.read_csv(
+        table = csv.read_csv(
             import_pyarrow().BufferReader(data),
             # With one block and one thread, the parser knows the numbers of bad rows.
             read_options=csv.ReadOptions(
@@ -447,6 +449,17 @@ class _CsvParser:
             ),
             convert_options=self._convert,
         )
+        if not (self._quoted_nulls and self._layout.quotes):
+            return table
+        arrow = import_pyarrow()
+        null, nulls = arrow.scalar(None, arrow.string()), arrow.array(self._quoted_nulls, arrow.string())
+        columns = [arrow.compute.if_else(arrow.compute.is_in(texts, nulls), null, texts) for texts in table.columns]
+        return arrow.table(columns, names=table.column_names)
+
+
+def _bare(nulls: Sequence[str]) -> list[str]:
+    """Return the texts that mean null, without the quotes around those that also mean null in quotes."""
+    return [text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text for text in nulls]
 
 
 def _opening_quotes(data: bytes, delimiter: str) -> Places:

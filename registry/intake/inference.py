@@ -32,7 +32,7 @@ from registry.intake.media_bytes import (
 )
 from registry.intake.schema import AS_BEFORE, Schema, describe_type, keep_types
 from registry.intake.source import Place, Rows, Source, list_names, quote, show_place, show_value
-from registry.intake.text_types import TextTypes
+from registry.intake.text_types import TextTypes, spell_nulls
 from registry.intake.value_types import (
     TypeConflictError,
     United,
@@ -211,7 +211,7 @@ class Inference:
             if column.texts.may_be_numbers:
                 reasons.append(f"to read numbers: {_option(name, 'float64')}")
             if self._is_csv and (nulls := column.texts.disguised_nulls):
-                reasons.append(f"if it means null: {spell('nulls', [*self._nulls, *nulls])}")
+                reasons.append(f"if it means null: {spell_nulls(self._nulls, nulls)}")
             if word != "string":
                 plain = replace(plain, example=plain.example.strip('"'))
         elif arrow.types.is_nested(kind) and plain.num_nulls and not is_nullable(kind):

@@ -32,7 +32,7 @@ from registry.intake.records import Holdout, KeyCandidates, KeyRule, stored_feat
 from registry.intake.schema import AS_BEFORE, Schema, describe_requests
 from registry.intake.source import BadRow, Rows, Source, SourcePart, list_names, no_column, quote
 from registry.intake.split_names import check_cases
-from registry.intake.text_types import NULL_WORDS
+from registry.intake.text_types import NULL_WORDS, spell_nulls
 from registry.intake.value_types import is_nullable
 from registry.model import DatasetMetadata, ProgressCallback, count_progress
 from registry.shards.arrow_values import import_pyarrow
@@ -172,7 +172,7 @@ class BadRows:
         reasons = [row.reason for row in self.first]
         words = [word for word in NULL_WORDS if any(reason.endswith(f", found {quote(word)}") for reason in reasons)]
         # The option replaces the words of the previous version
-        return f". If it means null: {spell('nulls', [*self.nulls, *words])}" if words else ""
+        return f". If it means null: {spell_nulls(self.nulls, words)}" if words else ""
 
     def _explain_types(self, columns: Sequence[ColumnSchema], others: str, subject: str) -> str:
         """What to do if no row fits: keep the columns at fault as text, or as the bytes of files, or ``others``."""

@@ -21,7 +21,7 @@ that all others are numbers.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property, partial
@@ -30,6 +30,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from registry.errors import spell
 from registry.intake.source import Place, quote, show_place
 from registry.intake.value_types import Converted, first_of, in_halves, name_type, python_value, without_nulls
 from registry.shards.arrow_values import as_mask, as_numbers, from_numbers, from_texts, import_pyarrow
@@ -57,6 +58,7 @@ _WORDS: Final = (("true", "True", "TRUE"), ("false", "False", "FALSE"))
 _SPELLINGS: Final = {f"{true} or {false}": (true, false) for true, false in zip(*_WORDS, strict=True)}
 _BOOLEANS: Final = frozenset(word for words in _SPELLINGS.values() for word in words)
 NULL_WORDS: Final = (
+    "",
     "NA",
     "N/A",
     "n/a",
@@ -347,6 +349,14 @@ class _Block:
             return None
         # An integer that prints as the same text has the required form; 007, -0 and 0x1F do not.
         return numbers if numbers.cast(arrow.string()).equals(self.texts) else None
+
+
+def spell_nulls(nulls: Collection[str], words: Collection[str]) -> str:
+    """Return the option that reads ``words`` of a CSV file as null, besides ``nulls``.
+
+    A word that was named already, or is empty, is in quotes in the file.
+    """
+    return spell("nulls", [*nulls, *(f'"{word}"' if word in ("", *nulls) else word for word in words)])
 
 
 def inexact_decimals(values: Any, kind: Any) -> Iterator[int]:

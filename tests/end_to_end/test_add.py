@@ -414,6 +414,37 @@ def test_a_text_that_usually_means_null_says_how_to_read_it(catalog: registry.Ca
     assert "If it means null: nulls=['NA', 'n/a', '-']" in (caught.value.hint or "")
 
 
+def test_a_csv_with_all_fields_in_quotes_offers_the_nulls_in_quotes(catalog: registry.Catalog, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text('"name","n","v"\n"a","","NA"\n"","7","1.5"\n"c","8","2.5"\n')
+    ways: list[dict[str, list[str]]] = [
+        {},
+        {"nulls": ["", "NA"]},  # of fields without quotes
+        {"nulls": ['""', "NA", '"NA"']},
+    ]
+    reasons = [
+        [column.reason for column in catalog.add(tmp_path / "x.csv", dry_run=True, **way).plan.schema.columns[1:]]
+        for way in ways
+    ]
+    assert reasons == [
+        [
+            '"" at x.csv:2 is not a number; if it means null: nulls=[\'""\']',
+            "\"NA\" at x.csv:2 is not a number; if it means null: nulls=['NA']",
+        ],
+        [
+            "\"\" at x.csv:2 is not a number; if it means null: nulls=['', 'NA', '\"\"']",
+            "\"NA\" at x.csv:2 is not a number; if it means null: nulls=['', 'NA', '\"NA\"']",
+        ],
+        ["every value is an integer", "every value is a decimal number"],
+    ]
+    catalog.add(tmp_path / "x.csv", **ways[2])
+    rows = sorted(catalog.dataset("x").read("train"), key=lambda row: row["n"] or 0)
+    assert [dict(row) for row in rows] == [
+        {"name": b"a", "n": None, "v": None},
+        {"name": None, "n": 7, "v": 1.5},
+        {"name": b"c", "n": 8, "v": 2.5},
+    ]
+
+
 def test_the_hint_of_rows_with_mixed_lists_has_whole_sentences(catalog: registry.Catalog) -> None:
     with pytest.raises(UnusableRowsError) as caught:
         catalog.add([{"words": [1, "a"]}], "rows")

@@ -73,6 +73,20 @@ def test_texts_that_are_named_as_null_are_null_unless_they_are_in_quotes(tmp_pat
     ]
 
 
+@pytest.mark.parametrize("block_bytes", [4, 2**20])
+def test_texts_that_are_named_with_quotes_are_null_in_quotes_too(tmp_path: Path, block_bytes: int) -> None:
+    content = b'a,b\n"NA",""\nNA,"-"\n"x",-\n'
+    given = AddOptions(nulls=('"NA"', '""', "-"))
+    source = open_files(open_csv, tmp_path, content, given=given, block_bytes=block_bytes)
+    assert [row for _, row in read_rows(source)] == [
+        {"a": None, "b": None},
+        {"a": None, "b": "-"},
+        {"a": "x", "b": None},
+    ]
+    without_quotes = open_files(open_csv, tmp_path, b'a\n"NA"\nNA\n', given=AddOptions(nulls=('"NA"',), quotes=False))
+    assert [row for _, row in read_rows(without_quotes)] == [{"a": None}, {"a": "NA"}]
+
+
 def test_a_header_can_be_requested_or_refused(tmp_path: Path) -> None:
     content = b"x,y\nx,z\n"
     assert read(tmp_path, content, given=AddOptions(header=False)) == [
