@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from registry.api.catalog import Catalog, connect
     from registry.api.dataset import Dataset
     from registry.api.lifecycle import Lifecycle
-    from registry.api.loading import add, as_dataframe, load, load_pin
+    from registry.api.loading import add, as_dataframe, builder, load, load_pin
     from registry.api.locations import (
         CATALOG_VARIABLE,
         DATA_DIR_VARIABLE,
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from registry.api.lock import is_locked, locked
     from registry.api.reports import AddReport
     from registry.api.team import verify_webhook
-    from registry.api.tfds_compat import builder
 
 __all__ = [
     "CATALOG_VARIABLE", "DATA_DIR_VARIABLE", "AddReport", "Addition", "Catalog", "Dataset", "DatasetLike", "Lifecycle",
@@ -47,11 +46,10 @@ __getattr__, __dir__ = lazy_exports(
         "catalog": "Catalog connect",
         "dataset": "Dataset",
         "lifecycle": "Lifecycle",
-        "loading": "add as_dataframe load load_pin",
+        "loading": "add as_dataframe builder load load_pin",
         "locations": "CATALOG_VARIABLE DATA_DIR_VARIABLE cache catalog_url data_folder make_catalog_folder",
         "lock": "is_locked locked",
         "reports": "AddReport",
         "team": "verify_webhook",
-        "tfds_compat": "builder",
     },
 )

@@ -40,21 +40,21 @@ def login(session: Session, service: str, *, oidc: bool, issuer: str | None, ci:
         registry login https://catalog.example --oidc
         registry login https://catalog.example --ci
     """
-    from registry.api import identity
     from registry.api.locations import logins, team_settings
     from registry.api.logins import log_in
+    from registry.catalog.service import sign_in
     from registry.catalog.web_urls import site_url
 
     site_url(remove_secrets(service))  # before a token is asked for
     if oidc + ci + (id_token_file is not None) > 1:
         raise UsageError("--oidc, --ci and --id-token-file cannot be combined", hint="Use only one of them.")
     if oidc:
-        token = identity.sign_in_with_browser(
+        token = sign_in.sign_in_with_browser(
             service, issuer, lambda address: _open(session, address), _pasted if _has_terminal() else None
         )
     elif ci or id_token_file is not None:
-        id_token = identity.ci_id_token(service) if ci else id_token_file.read(_MOST_ID_TOKEN).strip()
-        token = identity.sign_in_with_id_token(service, id_token)
+        id_token = sign_in.ci_id_token(service) if ci else id_token_file.read(_MOST_ID_TOKEN).strip()
+        token = sign_in.sign_in_with_id_token(service, id_token)
     elif sys.stdin.isatty():
         token = click.prompt("Access token", hide_input=True, err=True)
     else:

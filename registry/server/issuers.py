@@ -14,7 +14,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from registry.api.identity import is_secure_url
+from registry.catalog.service.sign_in import is_secure_url
 from registry.errors import UsageError
 from registry.masking import is_secret_name, mask
 from registry.model import AccessToken, Role

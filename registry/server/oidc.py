@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote_plus
 
 from registry.api.doctor import Level
-from registry.api.identity import fetch_json, is_secure_url, issuer_fault, local_path, nonce_of
 from registry.catalog.service.messages import Reading, codec, load_json, load_value
+from registry.catalog.service.sign_in import fetch_json, is_secure_url, issuer_fault, local_path, nonce_of
 from registry.catalog.service_index import SIGN_IN_PATH
 from registry.catalog.web_urls import site_url
 from registry.errors import (

@@ -37,9 +37,9 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from registry.api import Catalog
-from registry.api.identity import authorization_url, nonce_of
 from registry.api.locations import ClientDataDirectory
 from registry.catalog import EventFilter
+from registry.catalog.service.sign_in import authorization_url, nonce_of
 from registry.errors import CatalogRefusedError, CatalogUnavailableError, RegistryError
 from registry.escaping import printable
 from registry.model import AccessToken, Role, digest_of, new_secret

@@ -12,9 +12,9 @@ import pytest
 from support import http_servers
 from support.http_servers import running
 
-from registry.api.identity import sign_in_with_browser
 from registry.api.locations import access_token
 from registry.catalog.service import ServiceCatalog
+from registry.catalog.service.sign_in import sign_in_with_browser
 from registry.catalog.service.store import ServiceStore
 from registry.catalog.service_index import make_service_index
 from registry.catalog.site import SiteOptions

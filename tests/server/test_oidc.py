@@ -21,8 +21,8 @@ import urllib3
 from support.issuers import AUDIENCE, LocalIssuer, confused, none_of, private_key, public_jwk
 from support.services import TestServer
 
-from registry.api.identity import fetch_json, local_path
 from registry.catalog import open_catalog
+from registry.catalog.service.sign_in import fetch_json, local_path
 from registry.catalog.sql_catalog import SqlCatalog
 from registry.errors import CatalogRefusedError, CatalogUnavailableError, ConflictError, KeyRunningError, RegistryError
 from registry.model import AccessToken, Role, digest_of, new_secret
@@ -380,8 +380,10 @@ def test_answers_of_an_issuer_are_limited(issuer: LocalIssuer, exchange: Any) ->
 def test_an_issuer_that_sends_its_headers_or_its_handshake_byte_by_byte_is_left(
     monkeypatch: pytest.MonkeyPatch, scheme: str, beginning: bytes
 ) -> None:
-    monkeypatch.setattr("registry.api.identity._FETCH_SECONDS", 0.5)
-    monkeypatch.setattr("registry.api.identity._SILENCE_SECONDS", 0.5)  # also of a whole handshake, which no timer cuts
+    monkeypatch.setattr("registry.catalog.service.sign_in._FETCH_SECONDS", 0.5)
+    monkeypatch.setattr(
+        "registry.catalog.service.sign_in._SILENCE_SECONDS", 0.5
+    )  # also of a whole handshake, which no timer cuts
     pieces = itertools.chain([beginning], itertools.repeat(b"a"))
     ended = threading.Event()
 

@@ -22,9 +22,9 @@ from support.issuers import LocalIssuer
 from support.services import TestServer, cutting_proxy, make_token
 
 import registry
-from registry.api import identity
-from registry.api.identity import local_path, nonce_of, sign_in_with_id_token
 from registry.catalog import DataDirectory, EventFilter
+from registry.catalog.service import sign_in
+from registry.catalog.service.sign_in import local_path, nonce_of, sign_in_with_id_token
 from registry.catalog.sql_catalog import SqlCatalog
 from registry.errors import CatalogRefusedError, DatasetNotFoundError
 from registry.model import Role, digest_of
@@ -423,7 +423,7 @@ def test_a_code_for_another_service_does_not_reach_this_one(
     service: TestServer, issuer: LocalIssuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hostile service leads the browser to the sign-in of another one, whose codes come to another address."""
-    monkeypatch.setattr(identity, "_SIGN_IN_SECONDS", 0.2)
+    monkeypatch.setattr(sign_in, "_SIGN_IN_SECONDS", 0.2)
     statuses = list[int]()
 
     def lead(address: str) -> None:
@@ -434,7 +434,7 @@ def test_a_code_for_another_service_does_not_reach_this_one(
         statuses.append(urllib3.request("GET", address).status)
 
     with pytest.raises(CatalogRefusedError, match="nobody signed in"):
-        identity.sign_in_with_browser(service.url, "lab", lead)
+        sign_in.sign_in_with_browser(service.url, "lab", lead)
     assert statuses == [404]
 
 
