@@ -42,6 +42,7 @@ KEPT_BYTES: Final = 2**30
 """Text is parsed only once if its rows have at most this number of bytes, an eighth of them in memory."""
 
 _NULL_LIST: Final = re.compile(r"the type (\S+) reads it as an empty list")
+_NULL: Final = re.compile("is null, but the type .+ does not allow nulls; (.+) does")
 _ANY_SEPARATOR: Final = ", sep=None, engine='python'"
 _READERS: Final = (
     (
@@ -128,14 +129,24 @@ class BadRows:
             },
         )
 
+    def _reasons(self) -> dict[str | None, list[str]]:
+        """The faults of each column."""
+        reasons: dict[str | None, list[str]] = {}
+        for row in self.first:
+            for column, reason in ((row.column, row.reason), *row.also):
+                reasons.setdefault(column, []).append(reason)
+        return reasons
+
     def _explain_retype(self, columns: Sequence[ColumnSchema]) -> str:
-        """Return a hint that changes the type of a column at fault, if the type comes from the previous version."""
-        faulty = {row.column for row in self.first}
-        before = [column for column in columns if column.name in faulty and AS_BEFORE in column.reason]
+        """Return a hint that changes the types of the columns at fault that come from the previous version."""
+        reasons = self._reasons()
+        before = [column for column in columns if column.name in reasons and AS_BEFORE in column.reason]
         if not before:
             return ""
-        types = [{column.name: column.anew} for column in before if is_type(column.anew)]
-        own = "".join(f". To change one type: {spell('features', pair)}" for pair in types[:1])
+        types = {column.name: _fitting_type(column, reasons[column.name]) for column in before}
+        types = {name: word for name, word in types.items() if is_type(word)}
+        subject = "one type" if len(types) == 1 else "only the types of these columns"
+        own = f". To change {subject}: {spell('features', types)}" if types else ""
         return f". To infer all types anew, not as in the previous version: {spell('retype', True)}{own}"
 
     def _explain_reasons(self) -> str:
@@ -178,9 +189,12 @@ class BadRows:
         """What to do if no row fits: keep the columns at fault as text, or as the bytes of files, or ``others``."""
         types = import_pyarrow().types
         ways = []
+        faults = self._reasons()
         for column in columns:
             reasons = [
-                row.reason for row in self.first if row.column == column.name and not _NULL_LIST.search(row.reason)
+                reason
+                for reason in faults.get(column.name, ())
+                if not _NULL_LIST.search(reason) and not _NULL.fullmatch(reason)
             ]
             kind = column.arrow_type.value_type if is_nullable(column.arrow_type) else column.arrow_type
             is_text = types.is_string(kind)
@@ -204,6 +218,18 @@ class BadRows:
             place = ", and that its first line is neither a title nor a comment" if self.nulls is not None else ""
             return f"{subject}. Check how the source is written{place}."
         return ". ".join([subject, *ways[:3]]) + others
+
+
+def _fitting_type(column: ColumnSchema, reasons: Sequence[str]) -> str:
+    """The type that a column of the previous version needs because of ``reasons``; may be empty.
+
+    Nulls alone make its type optional, whatever the other values look like.
+    """
+    optional = {null[1] if (null := _NULL.fullmatch(reason)) else "" for reason in reasons}
+    if "" not in optional:
+        return optional.pop()
+    is_optional = getattr(column.feature, "optional", False) and not column.anew.endswith("?")
+    return f"{column.anew}?" if is_optional else column.anew
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -421,7 +421,7 @@ class ChunkEncoder:
         rows = self.schema.convert(chunk.part, chunk.rows)
         for column, reason in self._must_have().items():
             nulls = places_of(column_array(rows.table, column).is_null())
-            rows = rows.without(chunk.part, dict.fromkeys(nulls, (column, reason)))
+            rows = rows.without(chunk.part, {row: [(column, reason)] for row in nulls})
         features = stored_features(self.schema, self.split_by)
         while True:
             try:
@@ -431,7 +431,7 @@ class ChunkEncoder:
                 place = error.details.get("record")
                 if not isinstance(place, int):
                     raise
-                rows = rows.without(chunk.part, {place: (None, error.message)})
+                rows = rows.without(chunk.part, {place: [(None, error.message)]})
         records = copy_records(block)
         keys, contents = self._keys(rows, records, features)
         marks = self._marks(rows, features)

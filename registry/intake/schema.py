@@ -101,13 +101,13 @@ class Schema:
                 details={"column": more[0]},
             )
         arrays: list[Any] = []
-        faults: dict[int, tuple[str | None, str]] = {}
+        faults: dict[int, list[tuple[str | None, str]]] = {}
         for column in self.columns:
             with column_errors(column.name, column.arrow_type):
                 array, problems = convert_values(column_array(rows.table, column.name), column)
             arrays.append(array)
             for row, problem in problems.items():
-                faults.setdefault(row, (column.name, problem))
+                faults.setdefault(row, []).append((column.name, problem))
         return replace(rows, table=arrow.table(arrays, names=names)).without(part_name, faults)
 
 

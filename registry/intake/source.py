@@ -43,12 +43,14 @@ class BadRow:
         line: the line in the file, from 1, or the number of the row if the format has no lines; None: the whole file.
         column: the column at fault, or None.
         reason: the fault, such as ``"expected 5 values, found 4"``.
+        also: the other columns at fault, and their reasons.
     """
 
     file: str
     line: int | None
     column: str | None = None
     reason: str
+    also: tuple[tuple[str | None, str], ...] = ()
 
     def __str__(self) -> str:
         place = self.file if self.line is None else f"{self.file}:{self.line}"
@@ -95,10 +97,10 @@ class Rows:
             writer.write_table(self.table)
         return _unpickle_rows, (sink.getvalue(), self.lines, self.keys, self.bad, self.are_files)
 
-    def without(self, part_name: str, faults: Mapping[int, tuple[str | None, str]]) -> Rows:
+    def without(self, part_name: str, faults: Mapping[int, Sequence[tuple[str | None, str]]]) -> Rows:
         """Return the usable rows.
 
-        ``faults`` has the columns and reasons of the others, which are appended to ``bad``.
+        ``faults`` has the columns at fault of each other row, and the reasons. These rows are appended to ``bad``.
         """
         if not faults:
             return self
@@ -108,14 +110,15 @@ class Rows:
             table=self.table.take(from_numbers(np.array(good, np.int64))),
             lines=[self.lines[row] for row in good],
             keys=None if self.keys is None else [self.keys[row] for row in good],
-            bad=(*self.bad, *(self._bad_row(part_name, row, *fault) for row, fault in sorted(faults.items()))),
+            bad=(*self.bad, *(self._bad_row(part_name, row, *faults[row]) for row in sorted(faults))),
         )
 
-    def _bad_row(self, part_name: str, row: int, column: str | None, reason: str) -> BadRow:
+    def _bad_row(
+        self, part_name: str, row: int, fault: tuple[str | None, str], *also: tuple[str | None, str]
+    ) -> BadRow:
         """Report a row by its own name if it is a file, otherwise by its line in the part."""
-        if self.are_files and self.keys is not None:
-            return BadRow(file=self.keys[row], line=None, column=column, reason=reason)
-        return BadRow(file=part_name, line=int(self.lines[row]), column=column, reason=reason)
+        bad = BadRow(file=part_name, line=int(self.lines[row]), column=fault[0], reason=fault[1], also=also)
+        return replace(bad, file=self.keys[row], line=None) if self.are_files and self.keys is not None else bad
 
 
 def _unpickle_rows(table: Any, lines: Any, keys: Any, bad: Any, are_files: Any) -> Rows:

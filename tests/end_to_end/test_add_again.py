@@ -209,6 +209,28 @@ def test_an_error_of_a_type_says_how_to_change_it(tmp_path: Path, catalog: Catal
     assert str(report.reference) == "rows:2.0.0"
 
 
+def test_an_error_of_types_names_all_columns_that_need_another(tmp_path: Path, catalog: Catalog) -> None:
+    add_csv(catalog, tmp_path, "id,code,weight,stock,price\n1,007,1.5,3,\n2,08A,2.5,4,7\n")
+    (tmp_path / "rows.csv").write_text("id,code,weight,stock,price\n1,7,1,3,7\n2,,,,\n3,8,2,4.5,7.5\n4,9,3,5,7\n")
+    error = refusal(catalog, tmp_path / "rows.csv")
+    types = {"code": "Text?", "weight": "float64?", "stock": "float64?", "price": "float64?"}
+    assert error.hint == (
+        "Correct them, or leave them out: skip_bad=2. To infer all types anew, not as in the previous version: "
+        f"retype=True. To change only the types of these columns: features={types}"
+    )
+    report = catalog.add(tmp_path / "rows.csv", features=types)
+    assert dict(report.splits) == {"train": 4}
+
+
+def test_nulls_in_most_rows_are_no_reason_for_text(tmp_path: Path, catalog: Catalog) -> None:
+    add_csv(catalog, tmp_path, "id,price\n1,7.5\n")
+    (tmp_path / "rows.csv").write_text("id,price\n1,7.5\n2,\n3,\n")
+    assert refusal(catalog, tmp_path / "rows.csv").hint == (
+        "Most rows do not fit. To infer all types anew, not as in the previous version: retype=True. "
+        "To change one type: features={'price': 'float64?'}"
+    )
+
+
 @pytest.mark.parametrize(
     ("first", "second", "kind"),
     [
