@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from pathlib import Path
 import pytest
 from support import FOLDER, TESTS
 from support.levels import either
+from support.warm_python import run
 
 NUM_FILES = int(os.environ.get("REGISTRY_MUTATED_FILES", "1500"))
 MOST_MEMORY = 2**30
@@ -28,12 +28,11 @@ TYPED = {"values", "shard_mismatch", "corrupt_record", "corrupt_example", "prepa
 def read_files(first: int, count: int, folder: Path, script_name: str = "mutated_files.py") -> dict[str, object]:
     """The report of the child for these seeds; fails with the seed at which the child ended."""
     script = FOLDER / script_name
-    done = subprocess.run(
+    done = run(
         [sys.executable, str(script), str(first), str(count), str(folder)],
         capture_output=True,
         text=True,
         timeout=MOST_SECONDS,
-        check=False,
         env={**os.environ, "PYTHONPATH": str(TESTS)},
     )
     if done.returncode:
@@ -60,7 +59,7 @@ def test_every_mutated_file_gives_values_or_a_typed_error(
     record_property("mutated files read, by what they gave", dict(reported.most_common()))
 
 
-@pytest.mark.parametrize("number", either(40, NUM_FILES))
+@pytest.mark.parametrize("number", either(25, NUM_FILES))
 def test_every_mutated_source_is_added_or_refused_with_its_place(tmp_path: Path, number: int) -> None:
     """Of every kind that ``add`` takes: no other error, nothing published beside one, bounded time and memory."""
     report = read_files(0, number, tmp_path, "mutated_sources.py")
@@ -78,7 +77,7 @@ def test_a_file_that_kills_the_process_fails_with_its_seed(tmp_path: Path) -> No
         "from support.mutated_files import main\n"
         "main(0, 9, Path(sys.argv[1]), lambda seed, _: os.abort() if seed == 5 else 'values')\n"
     )
-    done = subprocess.run([sys.executable, str(script), str(tmp_path)], capture_output=True, timeout=300, check=False)
+    done = run([sys.executable, str(script), str(tmp_path)], capture_output=True, timeout=300)
     assert done.returncode == -6
     assert (tmp_path / "seed").read_text().strip() == "5"
 
