@@ -86,8 +86,8 @@ MOST_VALUES: Final = 2
 """The number of elements of ``VALUES`` that are tried for a type that accepts many of them."""
 
 
-EVERY: Final = either(4, 1)
-"""Every fourth type of the other libraries is tried each day, and all of them in the long level."""
+EVERY: Final = either(8, 1)
+"""Every eighth type of the other libraries is tried each day, and all of them in the long level."""
 
 
 def polars_types() -> Iterator[Any]:
@@ -109,11 +109,12 @@ def polars_types() -> Iterator[Any]:
         yield pl.Struct({"a": kind})
 
 
-def test_every_type_of_polars_is_stored_or_refused() -> None:
+@pytest.mark.parametrize("step", EVERY)
+def test_every_type_of_polars_is_stored_or_refused(step: int) -> None:
     refused = {}
     tried = set()
     times: Counter[Any] = Counter()
-    for kind in polars_types():
+    for kind in islice(polars_types(), 0, None, step):
         for values in VALUES:
             try:
                 series = pl.Series("x", values, dtype=kind)
@@ -130,8 +131,8 @@ def test_every_type_of_polars_is_stored_or_refused() -> None:
             del series
             gc.collect(0)
     gc.collect()
-    assert {"Int128", "Int64", "Binary", "Null", "List(Int128)"} <= tried
-    assert refused["Int128"] == (
+    assert step > 1 or {"Int128", "Int64", "Binary", "Null", "List(Int128)"} <= tried
+    assert step > 1 or refused["Int128"] == (
         "column 'x': values of the type Int128 cannot be stored: Invalid or unsupported format string: '_pli128'"
     )
 

@@ -68,7 +68,7 @@ def test_a_record_that_kills_its_reader_is_named(store: Store) -> None:
 
 
 def test_threads_that_read_sound_files_do_not_notice(store: Store) -> None:
-    names = ["sound", "forged"] * 3
+    names = ["sound", "forged"] * 2
 
     def read(name: str) -> list[bytes] | str:
         try:
@@ -76,8 +76,8 @@ def test_threads_that_read_sound_files_do_not_notice(store: Store) -> None:
         except CorruptRecordError as error:
             return error.code
 
-    with ThreadPoolExecutor(6) as pool:
-        assert list(pool.map(read, names)) == [RECORDS, "corrupt_record"] * 3
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(read, names)) == [RECORDS, "corrupt_record"] * 2
 
 
 def test_a_file_that_is_replaced_while_it_is_open_is_refused(store: Store) -> None:

@@ -32,15 +32,18 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def imports(node: ast.AST, known: dict[str, Path]) -> Iterator[str]:
-    """The modules that ``node`` imports, in functions and for type checkers, too."""
-    for child in ast.iter_child_nodes(node):
+def imports(tree: ast.Module, known: dict[str, Path]) -> Iterator[str]:
+    """The modules that ``tree`` imports, in functions and for type checkers, too. Expressions import nothing."""
+    statements: list[ast.AST] = [*tree.body]
+    while statements:
+        child = statements.pop()
         if isinstance(child, ast.ImportFrom) and child.module in known:
             submodules = [f"{child.module}.{one.name}" for one in child.names]
             yield from (one if one in known else child.module for one in submodules)
         elif isinstance(child, ast.Import):
             yield from (one.name for one in child.names if one.name in known)
-        yield from imports(child, known)
+        for name in ("body", "orelse", "handlers", "finalbody", "cases"):
+            statements += getattr(child, name, ())
 
 
 def circle(graph: dict[str, set[str]]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,13 @@ SHA = "sha256:" + "0" * 64
 Change = Callable[[dict[str, Any]], Any]
 
 
+@cache
+def whole() -> Any:
+    return read_yaml(whole_file().encode(), "f").value
+
+
 def sample() -> dict[str, Any]:
-    return copy.deepcopy(read_yaml(whole_file().encode(), "f").value)
+    return copy.deepcopy(whole())  # type: ignore[no-any-return]
 
 
 def refusal(content: dict[str, Any]) -> PinFormatError:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -124,10 +125,11 @@ def test_every_byte_of_the_file_counts(step: int) -> None:
         assert refusal(data).startswith(f"the file is not the signed {NAME}: ")
 
 
-def test_every_bit_of_the_envelope_counts() -> None:
-    for text in flips(SIGNED.encode()):
+@pytest.mark.parametrize("step", either(5, 1))
+def test_every_bit_of_the_envelope_counts(step: int) -> None:
+    for text in islice(flips(SIGNED.encode()), 0, None, step):
         refusal(DATA, text)
-    for place in range(len(SIGNED) - 1):
+    for place in range(0, len(SIGNED) - 1, step):
         refusal(DATA, SIGNED[:place])
 
 
@@ -140,9 +142,10 @@ def test_every_bit_of_the_signature_counts() -> None:
         )
 
 
-def test_every_bit_of_the_statement_counts() -> None:
+@pytest.mark.parametrize("step", either(5, 1))
+def test_every_bit_of_the_statement_counts(step: int) -> None:
     envelope = json.loads(SIGNED)
-    for payload in flips(base64.b64decode(envelope["payload"])):
+    for payload in islice(flips(base64.b64decode(envelope["payload"])), 0, None, step):
         envelope["payload"] = base64.b64encode(payload).decode()
         assert refusal(DATA, json.dumps(envelope)) == (
             f"the signature of {ADA_ID} is invalid: the envelope was changed, or another key signed"
