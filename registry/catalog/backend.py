@@ -19,79 +19,15 @@ from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, Required, TypeAlias, TypedDict, Unpack
 
+from registry import model
 from registry.catalog.pages import in_pages
-from registry.lazy import lazy_types
+from registry.lazy import lazy_module
 from registry.model import Version
 
 if TYPE_CHECKING:
-    from registry.catalog.outcomes import (
-        AliasChange,
-        AliasMove,
-        AliasSummary,
-        Change,
-        ClockCorrection,
-        DataDirectoryChange,
-        DefaultChange,
-        Holder,
-        LocationChange,
-        LogReport,
-        MetadataChange,
-        Promotion,
-        Proposal,
-        ProtectionChange,
-        PublicationDetails,
-        Removal,
-        Renaming,
-        Reservation,
-        VersionSize,
-    )
-    from registry.catalog.values import (
-        ConfigSummary,
-        DataDirectory,
-        DatasetFilter,
-        DatasetSummary,
-        PastLookUp,
-        SearchHit,
-        VersionSummary,
-    )
-    from registry.model import (
-        AccessToken,
-        Advance,
-        Attachment,
-        DatasetVersion,
-        Description,
-        Event,
-        Experiment,
-        ExperimentChange,
-        NameUse,
-        Producer,
-        Reference,
-        RefusedCall,
-        Role,
-        Shard,
-        SplitFingerprint,
-        Standing,
-        Use,
-        Webhook,
-    )
-else:
-    lazy_types(
-        globals(),
-        {
-            "registry.catalog.outcomes": (
-                "AliasChange AliasMove AliasSummary Change ClockCorrection DataDirectoryChange DefaultChange "
-                "Holder LocationChange LogReport MetadataChange Promotion Proposal ProtectionChange "
-                "PublicationDetails Removal Renaming Reservation VersionSize"
-            ),
-            "registry.catalog.values": (
-                "ConfigSummary DataDirectory DatasetFilter DatasetSummary PastLookUp SearchHit VersionSummary"
-            ),
-            "registry.model": (
-                "AccessToken Advance Attachment DatasetVersion Description Event Experiment ExperimentChange NameUse "
-                "Producer Reference RefusedCall Role Shard SplitFingerprint Standing Use Webhook"
-            ),
-        },
-    )
+    from registry.catalog import outcomes, values
+else:  # loaded when an annotation is resolved: a look-up needs few of these values
+    outcomes, values = lazy_module("registry.catalog.outcomes"), lazy_module("registry.catalog.values")
 
 Expected: TypeAlias = Version | Literal["none"] | None
 """The expected target of an alias before a change: a version, "none" if it must not exist, or None for no check."""
@@ -124,7 +60,7 @@ class EventPage:
         after: the id from which to continue.
     """
 
-    events: tuple[Event, ...]
+    events: tuple[model.Event, ...]
     after: int
 
 
@@ -148,15 +84,15 @@ class LengthBlock:
 class ShardCalls(Protocol):
     """The stored files of published splits, by ranges. Published rows never change, so callers may cache them."""
 
-    def between(self, version: DatasetVersion, split: str, first: int, stop: int) -> tuple[Shard, ...]:
+    def between(self, version: model.DatasetVersion, split: str, first: int, stop: int) -> tuple[model.Shard, ...]:
         """The shards ``first``..``stop`` (stop excluded) of a split, in order; fewer if the split has fewer."""
 
     def find(self, name: str, config: str | None, digests: Collection[str]) -> dict[str, tuple[Version, str, int]]:
         """The version, split and index of published shards of one dataset, by their sha256."""
 
     def files_of(
-        self, references: Collection[Reference], *, attachments: bool = False
-    ) -> dict[Reference, list[tuple[str, int]]]:
+        self, references: Collection[model.Reference], *, attachments: bool = False
+    ) -> dict[model.Reference, list[tuple[str, int]]]:
         """The name and size in bytes of each shard file of published versions, given exactly. Takes only a few queries.
 
         With ``attachments``, the files of their attachments follow.
@@ -171,7 +107,7 @@ class ShardCalls(Protocol):
     def empty_between(self, split_id: int, first: int, stop: int) -> Sequence[int]:
         """The indices of the empty shards among ``first``..``stop`` (stop excluded), in order."""
 
-    def version_of(self, split_id: int) -> Reference | None:
+    def version_of(self, split_id: int) -> model.Reference | None:
         """The exact reference of the version that has this split, or None."""
 
 
@@ -183,13 +119,13 @@ class AccessCalls(Protocol):
         token_id: str,
         digest: str,
         name: str,
-        role: Role,
+        role: model.Role,
         *,
         datasets: Sequence[str] = ("*",),
         expires_in: timedelta | None = None,
         actor: str,
         dry_run: bool = False,
-    ) -> AccessToken:
+    ) -> model.AccessToken:
         """Create a token for the holder of a secret text; ``model.new_secret`` returns its id and digest.
 
         Args:
@@ -208,17 +144,17 @@ class AccessCalls(Protocol):
         """
 
     @in_pages("after", attrgetter("id"))
-    def tokens(self, *, after: str | None = None, limit: int | None = None) -> tuple[AccessToken, ...]:
+    def tokens(self, *, after: str | None = None, limit: int | None = None) -> tuple[model.AccessToken, ...]:
         """Every token, valid or not, oldest first; with ``after``, those after the token with this id.
 
         Raises:
             TokenNotFoundError: there is no token ``after``: it was removed meanwhile.
         """
 
-    def revoke_token(self, token_id: str, *, actor: str, dry_run: bool = False) -> AccessToken:
+    def revoke_token(self, token_id: str, *, actor: str, dry_run: bool = False) -> model.AccessToken:
         """Make a token permanently invalid. Revoking it again changes nothing. Raises TokenNotFoundError."""
 
-    def authenticate(self, digest: str) -> AccessToken | None:
+    def authenticate(self, digest: str) -> model.AccessToken | None:
         """The token with this digest, or None; the caller decides whether it ``is_valid``.
 
         At most once a minute, ``last_used_at`` of a valid token is updated, unless the catalog is read-only or busy.
@@ -227,7 +163,7 @@ class AccessCalls(Protocol):
     def note_refusal(self, *, token: str | None, principal: str, call: str, dataset: str, reason: str) -> None:
         """Record a call that was refused; see ``RefusedCall``. Long texts are cut; the newest 100,000 are kept."""
 
-    def refusals(self, *, before: int | None = None, limit: int = 100) -> tuple[RefusedCall, ...]:
+    def refusals(self, *, before: int | None = None, limit: int = 100) -> tuple[model.RefusedCall, ...]:
         """At most ``limit`` refused calls, newest first; with ``before``, only those with a smaller id.
 
         Raises:
@@ -239,8 +175,15 @@ class AliasCalls(Protocol):
     """Movable names for versions. The event log and the alias history record each move."""
 
     def set(
-        self, name: str, reference: Reference, *, expect: Expected, message: str, actor: str, dry_run: bool = False
-    ) -> AliasChange:
+        self,
+        name: str,
+        reference: model.Reference,
+        *,
+        expect: Expected,
+        message: str,
+        actor: str,
+        dry_run: bool = False,
+    ) -> outcomes.AliasChange:
         """Point the alias ``name`` to the version that ``reference`` resolves to now; setting it again changes nothing.
 
         Raises:
@@ -251,8 +194,8 @@ class AliasCalls(Protocol):
         """
 
     def remove(
-        self, reference: Reference, *, expect: Expected, message: str, actor: str, dry_run: bool = False
-    ) -> AliasChange:
+        self, reference: model.Reference, *, expect: Expected, message: str, actor: str, dry_run: bool = False
+    ) -> outcomes.AliasChange:
         """Remove the alias that ``reference`` names. Its history is kept.
 
         Raises:
@@ -263,8 +206,8 @@ class AliasCalls(Protocol):
 
     @in_pages("after", attrgetter("reference"))
     def list(
-        self, dataset: str | None = None, *, after: Reference | None = None, limit: int | None = None
-    ) -> tuple[AliasSummary, ...]:
+        self, dataset: str | None = None, *, after: model.Reference | None = None, limit: int | None = None
+    ) -> tuple[outcomes.AliasSummary, ...]:
         """Every alias by dataset and name, or those of ``name[/config]``; without a config, of all its configs.
 
         With ``after``: those after this alias, which need not exist. With ``limit``: at most ``limit``, the first.
@@ -274,7 +217,7 @@ class AliasCalls(Protocol):
             UsageError: a version or an alias follows the dataset.
         """
 
-    def history(self, reference: Reference) -> tuple[AliasMove, ...]:
+    def history(self, reference: model.Reference) -> tuple[outcomes.AliasMove, ...]:
         """Every change of an alias, oldest first. The alias may have been removed since.
 
         Raises:
@@ -286,12 +229,12 @@ class AliasCalls(Protocol):
 class ConfigCalls(Protocol):
     """The configs of datasets: the default configs, and protections."""
 
-    def list(self, name: str) -> tuple[ConfigSummary, ...]:
+    def list(self, name: str) -> tuple[values.ConfigSummary, ...]:
         """The configs of a dataset, by name; raises DatasetNotFoundError."""
 
     def set_default(
-        self, name: str, config: str, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()
-    ) -> DefaultChange:
+        self, name: str, config: str, *, actor: str, dry_run: bool = False, uses: Sequence[model.Use] = ()
+    ) -> outcomes.DefaultChange:
         """Make ``config`` the default config: a reference without a config means it.
 
         Raises DatasetNotFoundError or ConfigNotFoundError.
@@ -306,13 +249,13 @@ class ConfigCalls(Protocol):
 
     def set_protection(
         self,
-        dataset: Reference | None,
+        dataset: model.Reference | None,
         *,
         protect: bool,
         two_persons: bool = False,
         actor: str,
         dry_run: bool = False,
-    ) -> ProtectionChange:
+    ) -> outcomes.ProtectionChange:
         """Protect, or stop protecting, a dataset, a config or (None) the whole catalog.
 
         With ``two_persons``, promotions in this scope, and the removal of the protection, need the approval of another
@@ -328,7 +271,7 @@ class ConfigCalls(Protocol):
 class ExperimentCalls(Protocol):
     """The flags that versions may override. Repeating a change has no effect."""
 
-    def list(self) -> tuple[Experiment, ...]:
+    def list(self) -> tuple[model.Experiment, ...]:
         """Every flag, by name, with its default and the number of live versions that override it."""
 
     def defaults_for(self, overrides: Mapping[str, bool]) -> dict[str, bool]:
@@ -339,12 +282,12 @@ class ExperimentCalls(Protocol):
             ConflictError: the overrides name a retired flag.
         """
 
-    def of_version(self, version: DatasetVersion) -> dict[str, bool]:
+    def of_version(self, version: model.DatasetVersion) -> dict[str, bool]:
         """Every flag for a published version: its own override, or the default that its build received."""
 
     def add(
         self, name: str, description: str, *, default: bool = False, actor: str, dry_run: bool = False
-    ) -> ExperimentChange:
+    ) -> model.ExperimentChange:
         """Add a flag. If an older release added the flag without a description, it receives this one.
 
         Raises:
@@ -352,7 +295,7 @@ class ExperimentCalls(Protocol):
             ConflictError: the flag exists with another description or default, or is retired.
         """
 
-    def set_default(self, name: str, default: bool, *, actor: str, dry_run: bool = False) -> ExperimentChange:
+    def set_default(self, name: str, default: bool, *, actor: str, dry_run: bool = False) -> model.ExperimentChange:
         """Change a flag's default for versions that are built from now on.
 
         Raises:
@@ -361,7 +304,7 @@ class ExperimentCalls(Protocol):
             ConflictError: the flag is retired and can no longer be switched off.
         """
 
-    def retire(self, name: str, *, actor: str, dry_run: bool = False) -> ExperimentChange:
+    def retire(self, name: str, *, actor: str, dry_run: bool = False) -> model.ExperimentChange:
         """Switch a flag on permanently.
 
         Raises:
@@ -375,7 +318,7 @@ class ChangeOptions(TypedDict, total=False):
 
     actor: Required[str]
     dry_run: bool
-    uses: Sequence[Use]
+    uses: Sequence[model.Use]
 
 
 class LifecycleCalls(Protocol):
@@ -385,14 +328,14 @@ class LifecycleCalls(Protocol):
     reason is empty, and VersionWithdrawnError if the state of the version forbids the change.
     """
 
-    def promote(self, reference: Reference, **options: Unpack[ChangeOptions]) -> Change:
+    def promote(self, reference: model.Reference, **options: Unpack[ChangeOptions]) -> outcomes.Change:
         """Make a version canonical, or propose this if two persons are required: ``Change.proposal``.
 
         Raises:
             CatalogPermissionError: two persons are required, and the caller's identity is not proven.
         """
 
-    def approve(self, proposal: Proposal, *, actor: str, dry_run: bool = False) -> Proposal:
+    def approve(self, proposal: outcomes.Proposal, *, actor: str, dry_run: bool = False) -> outcomes.Proposal:
         """Make the change that another person proposed.
 
         Raises:
@@ -400,51 +343,53 @@ class LifecycleCalls(Protocol):
             CatalogPermissionError: the caller made the proposal, or the caller's identity is not proven.
         """
 
-    def reject(self, proposal: Proposal, message: str = "", *, actor: str, dry_run: bool = False) -> Proposal:
+    def reject(
+        self, proposal: outcomes.Proposal, message: str = "", *, actor: str, dry_run: bool = False
+    ) -> outcomes.Proposal:
         """Reject a proposal, or withdraw the caller's own. Raises ConflictError."""
 
-    def proposals(self, dataset: str | None = None) -> tuple[Proposal, ...]:
+    def proposals(self, dataset: str | None = None) -> tuple[outcomes.Proposal, ...]:
         """The changes that wait for approval, oldest first: all of them, or those of ``name[/config]``."""
 
-    def deprecate(self, reference: Reference, message: str, **options: Unpack[ChangeOptions]) -> Change:
+    def deprecate(self, reference: model.Reference, message: str, **options: Unpack[ChangeOptions]) -> outcomes.Change:
         """Mark a version as deprecated."""
 
     def yank(
         self,
-        reference: Reference,
+        reference: model.Reference,
         reason: str,
         superseded_by: Version | None = None,
         **options: Unpack[ChangeOptions],
-    ) -> Change:
+    ) -> outcomes.Change:
         """Withdraw a version: only its exact number and its aliases still resolve to it."""
 
-    def drop(self, reference: Reference, reason: str, **options: Unpack[ChangeOptions]) -> Change:
+    def drop(self, reference: model.Reference, reason: str, **options: Unpack[ChangeOptions]) -> outcomes.Change:
         """Hide a version from every look-up."""
 
     def undo(
         self,
         action: Literal["deprecate", "yank", "drop"],
-        reference: Reference,
+        reference: model.Reference,
         **options: Unpack[ChangeOptions],
-    ) -> Change:
+    ) -> outcomes.Change:
         """Undo ``action``: restore the state that the version had before, according to the event log."""
 
     def describe(
-        self, reference: Reference, description: Description, *, actor: str, dry_run: bool = False
-    ) -> MetadataChange:
+        self, reference: model.Reference, description: model.Description, *, actor: str, dry_run: bool = False
+    ) -> outcomes.MetadataChange:
         """Change the metadata of a version. Its content and its number do not change."""
 
     def remove(
         self,
-        reference: Reference,
+        reference: model.Reference,
         *,
         grace: timedelta | None = None,
         force: bool = False,
         is_done: bool = False,
         actor: str,
         dry_run: bool = False,
-        uses: Sequence[Use] = (),
-    ) -> Removal:
+        uses: Sequence[model.Use] = (),
+    ) -> outcomes.Removal:
         """Plan the removal of the files of a dropped version, or begin it if it is due. Files are not touched.
 
         The removal is due ``grace`` after the drop, or now if that is zero. None means as planned before, or seven
@@ -460,8 +405,8 @@ class LifecycleCalls(Protocol):
 
     @in_pages("after", attrgetter("reference"))
     def removals(
-        self, dataset: str | None = None, *, after: Reference | None = None, limit: int | None = None
-    ) -> tuple[Removal, ...]:
+        self, dataset: str | None = None, *, after: model.Reference | None = None, limit: int | None = None
+    ) -> tuple[outcomes.Removal, ...]:
         """The removals of all versions, or of those of ``name[/config]``, by dataset and version.
 
         With ``after``: those after this version. With ``limit``: at most ``limit`` of them, the first.
@@ -475,10 +420,14 @@ class LocationCalls(Protocol):
     version matches or the version is dropped, and UsageError if a location contains a secret.
     """
 
-    def add(self, exactly: Reference, location: str, *, actor: str, dry_run: bool = False) -> LocationChange:
+    def add(
+        self, exactly: model.Reference, location: str, *, actor: str, dry_run: bool = False
+    ) -> outcomes.LocationChange:
         """Append a mirror; adding it again changes nothing."""
 
-    def remove(self, exactly: Reference, location: str, *, actor: str, dry_run: bool = False) -> LocationChange:
+    def remove(
+        self, exactly: model.Reference, location: str, *, actor: str, dry_run: bool = False
+    ) -> outcomes.LocationChange:
         """Withdraw a location.
 
         Raises:
@@ -487,8 +436,8 @@ class LocationCalls(Protocol):
         """
 
     def relocate(
-        self, exactly: Reference, before: str, after: str, *, actor: str, dry_run: bool = False
-    ) -> LocationChange:
+        self, exactly: model.Reference, before: str, after: str, *, actor: str, dry_run: bool = False
+    ) -> outcomes.LocationChange:
         """Replace the location ``before`` with ``after``, at the same position in the order of locations.
 
         Raises:
@@ -497,17 +446,19 @@ class LocationCalls(Protocol):
 
     @in_pages("after", itemgetter(0))
     def outside(
-        self, *, after: Reference | None = None, limit: int | None = None
-    ) -> tuple[tuple[Reference, tuple[str, ...]], ...]:
+        self, *, after: model.Reference | None = None, limit: int | None = None
+    ) -> tuple[tuple[model.Reference, tuple[str, ...]], ...]:
         """Every version that is not dropped and has a location outside the data directory, with all its locations.
 
         They come by dataset and version. ``after`` and ``limit`` are those of ``CatalogBackend.sizes``.
         """
 
-    def data_dir(self) -> DataDirectory | None:
+    def data_dir(self) -> values.DataDirectory | None:
         """The last data directory that the log records, or None before the first publication into one."""
 
-    def set_data_dir(self, data_dir: DataDirectory, *, actor: str, dry_run: bool = False) -> DataDirectoryChange:
+    def set_data_dir(
+        self, data_dir: values.DataDirectory, *, actor: str, dry_run: bool = False
+    ) -> outcomes.DataDirectoryChange:
         """Record the data directory; raises UsageError if it contains a secret."""
 
 
@@ -516,7 +467,7 @@ class LogCalls(Protocol):
 
     def page(
         self, event_filter: EventFilter, *, after: int = 0, limit: int = 1000, newest: int | None = None
-    ) -> tuple[Event, ...]:
+    ) -> tuple[model.Event, ...]:
         """At most ``limit`` events of ``event_filter`` with an id above ``after``, oldest first.
 
         With ``newest``, only the N newest events. ``stream_events`` reads page after page.
@@ -527,7 +478,7 @@ class LogCalls(Protocol):
                 a number of events is below 1.
         """
 
-    def verify(self, *, anchor: str | None = None, advance: Advance | None = None) -> LogReport:
+    def verify(self, *, anchor: str | None = None, advance: model.Advance | None = None) -> outcomes.LogReport:
         """Verify the chain of the event log, and replay it against every row; ``anchor`` is an earlier head.
 
         ``advance`` receives the number of rows compared since its last call; the total is ``num_rows``.
@@ -544,7 +495,7 @@ class LogCalls(Protocol):
         ahead: timedelta | None = None,
         actor: str,
         dry_run: bool = False,
-    ) -> ClockCorrection:
+    ) -> outcomes.ClockCorrection:
         """Correct the times of events that a wrong clock dated, by adding an event; see ``corrections.py``.
 
         ``first`` defaults to the first event that is dated in the future, and ``last`` to the newest event. ``ahead``
@@ -559,8 +510,8 @@ class ReservationCalls(Protocol):
     """Reservations of locations in object stores: only one content at a time may be uploaded to a location."""
 
     def reserve(
-        self, location: str, exactly: Reference, content_digest: str, holder: Holder
-    ) -> tuple[Reservation, Reservation | None]:
+        self, location: str, exactly: model.Reference, content_digest: str, holder: outcomes.Holder
+    ) -> tuple[outcomes.Reservation, outcomes.Reservation | None]:
         """Reserve ``location`` for one content of a version; returns the reservation now and before the call.
 
         The reservation and its holders are dated by the catalog's clock.
@@ -572,45 +523,47 @@ class ReservationCalls(Protocol):
         """
 
     def note_found(
-        self, reservation: Reservation, holder: Holder, names: Collection[str], *, anew: bool = False
-    ) -> Reservation:
+        self, reservation: outcomes.Reservation, holder: outcomes.Holder, names: Collection[str], *, anew: bool = False
+    ) -> outcomes.Reservation:
         """Record which objects existed before the marker. An earlier record by another publisher is kept.
 
         ``anew`` means that the marker had to be written again, so any object there may belong to another process.
         """
 
-    def take_over(self, reservation: Reservation, holder: Holder, *, older_than: timedelta) -> Reservation | None:
+    def take_over(
+        self, reservation: outcomes.Reservation, holder: outcomes.Holder, *, older_than: timedelta
+    ) -> outcomes.Reservation | None:
         """Reserve the location exclusively for ``holder``, to remove leftovers; None if a publisher may still run.
 
         A publisher on another machine, whose end cannot be observed, counts as ended if it started longer ago than
         ``older_than``, by the clock of the catalog.
         """
 
-    def begin_cleaning(self, reservation: Reservation, holder: Holder) -> Reservation | None:
+    def begin_cleaning(self, reservation: outcomes.Reservation, holder: outcomes.Holder) -> outcomes.Reservation | None:
         """Lock the location exclusively, to remove objects there. None while other publishers upload to it."""
 
-    def end_cleaning(self, reservation: Reservation, holder: Holder) -> Reservation:
+    def end_cleaning(self, reservation: outcomes.Reservation, holder: outcomes.Holder) -> outcomes.Reservation:
         """Allow other publishers to join again."""
 
-    def require(self, reservation: Reservation, holder: Holder) -> None:
+    def require(self, reservation: outcomes.Reservation, holder: outcomes.Holder) -> None:
         """Check that ``holder`` still holds the reservation.
 
         Raises:
             ReservationLostError: the reservation was released, or another publisher of the same content wrote the row.
         """
 
-    def leave(self, reservation: Reservation, holder: Holder, *, forget: bool) -> None:
+    def leave(self, reservation: outcomes.Reservation, holder: outcomes.Holder, *, forget: bool) -> None:
         """Remove ``holder``. With ``forget``, the last holder deletes the reservation, because no files remain.
 
         Without ``forget``, the reservation remains, and the next run finishes the upload.
         """
 
-    def list(self, dataset: str | None = None) -> tuple[Reservation, ...]:
+    def list(self, dataset: str | None = None) -> tuple[outcomes.Reservation, ...]:
         """Every reservation, or those of ``name[/config]``, by dataset, version and location."""
 
     def release(
         self, dataset: str, version: str, *, force: bool = False, dry_run: bool = False
-    ) -> tuple[Reservation, ...]:
+    ) -> tuple[outcomes.Reservation, ...]:
         """Release the reservations of a version that dead publishers hold, so that another can continue.
 
         Returns the reservations as they were. The uploaded files remain; the next publisher reuses or removes them.
@@ -634,7 +587,7 @@ class WebhookCalls(Protocol):
         after: int | None = None,
         actor: str,
         dry_run: bool = False,
-    ) -> Webhook:
+    ) -> model.Webhook:
         """Create a webhook that sends events to ``url``.
 
         Args:
@@ -651,16 +604,16 @@ class WebhookCalls(Protocol):
             ConflictError: a webhook with this id exists.
         """
 
-    def list(self) -> tuple[Webhook, ...]:
+    def list(self) -> tuple[model.Webhook, ...]:
         """Every webhook, oldest first."""
 
     def secret(self, webhook_id: str) -> str:
         """The secret with which its receiver verifies messages. Raises WebhookNotFoundError, or as ``create``."""
 
-    def remove(self, webhook_id: str, *, actor: str, dry_run: bool = False) -> Webhook:
+    def remove(self, webhook_id: str, *, actor: str, dry_run: bool = False) -> model.Webhook:
         """Remove a webhook: no more events are sent to it. Raises WebhookNotFoundError."""
 
-    def resume(self, webhook_id: str, *, after: int | None = None, actor: str, dry_run: bool = False) -> Webhook:
+    def resume(self, webhook_id: str, *, after: int | None = None, actor: str, dry_run: bool = False) -> model.Webhook:
         """Retry at once, even if the webhook was disabled. With ``after``, continue after that event.
 
         Raises:
@@ -705,7 +658,7 @@ class CatalogBackend(Protocol):
     @property
     def webhooks(self) -> WebhookCalls: ...
 
-    def find(self, reference: str | Reference) -> DatasetVersion:
+    def find(self, reference: str | model.Reference) -> model.DatasetVersion:
         """Resolve ``reference`` to one published version with its splits (``model.choose`` is the rule).
 
         A reference without a request resolves to the canonical version. A wildcard or range resolves to the highest
@@ -719,7 +672,7 @@ class CatalogBackend(Protocol):
             VersionWithdrawnError: the version is yanked or dropped; the hint names a version that can be read.
         """
 
-    def find_at(self, reference: Reference, moment: datetime) -> PastLookUp:
+    def find_at(self, reference: model.Reference, moment: datetime) -> values.PastLookUp:
         """What ``reference`` resolved to at ``moment``, derived from the event log.
 
         Raises:
@@ -728,10 +681,10 @@ class CatalogBackend(Protocol):
             VersionWithdrawnError: the version was withdrawn at that moment, or was dropped later.
         """
 
-    def published(self, name: str, config: str | None, version: Version) -> DatasetVersion | None:
+    def published(self, name: str, config: str | None, version: Version) -> model.DatasetVersion | None:
         """The version with exactly this number in any state, including dropped, or None."""
 
-    def published_at(self, location: str) -> tuple[Reference, ...]:
+    def published_at(self, location: str) -> tuple[model.Reference, ...]:
         """The versions in any state that currently have this location, because they were published or moved there."""
 
     def published_digest(self, name: str, config: str | None, version: Version) -> str | None:
@@ -739,10 +692,10 @@ class CatalogBackend(Protocol):
 
     def neighbours(
         self, name: str, config: str | None, version: Version
-    ) -> tuple[DatasetVersion | None, DatasetVersion | None]:
+    ) -> tuple[model.DatasetVersion | None, model.DatasetVersion | None]:
         """The next lower and next higher published version of ``version``, in any state, including dropped."""
 
-    def standing(self, name: str, config: str | None = None, *, at: datetime | None = None) -> Standing:
+    def standing(self, name: str, config: str | None = None, *, at: datetime | None = None) -> model.Standing:
         """The states, canonical version and aliases of a config now or ``at`` a moment. None means the default config.
 
         Raises:
@@ -758,7 +711,7 @@ class CatalogBackend(Protocol):
         at: datetime | None = None,
         below: Version | None = None,
         limit: int | None = None,
-    ) -> tuple[VersionSummary, ...]:
+    ) -> tuple[values.VersionSummary, ...]:
         """Every published version of a config in any state, highest first. None means the default config.
 
         With ``at``: the versions published at that moment, in their state at that moment. With ``below``: those with
@@ -769,7 +722,9 @@ class CatalogBackend(Protocol):
         """
 
     @in_pages("after", attrgetter("reference"))
-    def sizes(self, *, after: Reference | None = None, limit: int | None = None) -> tuple[VersionSize, ...]:
+    def sizes(
+        self, *, after: model.Reference | None = None, limit: int | None = None
+    ) -> tuple[outcomes.VersionSize, ...]:
         """The number and the size of the shard files of every version in any state, by dataset and version.
 
         With ``after``: those after this version. With ``limit``: at most ``limit`` of them, the first.
@@ -777,14 +732,14 @@ class CatalogBackend(Protocol):
 
     @in_pages("after", attrgetter("dataset"))
     def datasets(
-        self, wanted: DatasetFilter | None = None, *, after: str | None = None, limit: int | None = None
-    ) -> tuple[DatasetSummary, ...]:
+        self, wanted: values.DatasetFilter | None = None, *, after: str | None = None, limit: int | None = None
+    ) -> tuple[values.DatasetSummary, ...]:
         """Every dataset and config that ``wanted`` lists, by name.
 
         With ``after``: only those after this ``name[/config]``. With ``limit``: only the first ``limit`` of them.
         """
 
-    def search(self, text: str, *, limit: int = 20) -> tuple[SearchHit, ...]:
+    def search(self, text: str, *, limit: int = 20) -> tuple[values.SearchHit, ...]:
         """Search for datasets that match every word of ``text``: at most ``limit`` hits, best first.
 
         A word matches every word that begins with it, in names, tags, features and their labels, descriptions, licence,
@@ -797,18 +752,18 @@ class CatalogBackend(Protocol):
     def explain_no_hits(self, text: str) -> str:
         """Why ``search(text)`` found nothing: the words that no dataset contains, and similar words."""
 
-    def fingerprints(self, version: DatasetVersion) -> dict[str, SplitFingerprint]:
+    def fingerprints(self, version: model.DatasetVersion) -> dict[str, model.SplitFingerprint]:
         """The fingerprint of each split of a published version; empty if none was computed."""
 
     def add_fingerprints(
-        self, version: DatasetVersion, fingerprints: Mapping[str, SplitFingerprint], *, actor: str
+        self, version: model.DatasetVersion, fingerprints: Mapping[str, model.SplitFingerprint], *, actor: str
     ) -> bool:
         """Store the fingerprints of a version published without them. False if it already has fingerprints."""
 
-    def attachments(self, version: DatasetVersion) -> tuple[Attachment, ...]:
+    def attachments(self, version: model.DatasetVersion) -> tuple[model.Attachment, ...]:
         """The files, other than shards, that are stored with a published version, by kind and name. Takes one query."""
 
-    def attach(self, version: DatasetVersion, *attachments: Attachment, actor: str) -> bool:
+    def attach(self, version: model.DatasetVersion, *attachments: model.Attachment, actor: str) -> bool:
         """Record attachments whose files are stored with a published version. False if all are recorded already.
 
         They are recorded in one transaction, each with its own event.
@@ -818,7 +773,9 @@ class CatalogBackend(Protocol):
             ConflictError: the version has another attachment of this kind and name.
         """
 
-    def add_producer(self, exactly: Reference, producer: Producer, name_use: NameUse, *, actor: str) -> None:
+    def add_producer(
+        self, exactly: model.Reference, producer: model.Producer, name_use: model.NameUse, *, actor: str
+    ) -> None:
         """Record that ``producer`` also produced the content of a published version, so it may continue the dataset.
 
         Nothing is recorded if it is already the producer. Raises OtherSourceError, as ``publish`` does.
@@ -831,7 +788,7 @@ class CatalogBackend(Protocol):
             CatalogPermissionError: the database user lacks a right, or the catalog is read-only.
         """
 
-    def producers(self, name: str, config: str | None) -> tuple[tuple[Reference, Producer], ...]:
+    def producers(self, name: str, config: str | None) -> tuple[tuple[model.Reference, model.Producer], ...]:
         """At most 100 of the newest versions of a config and their producers, newest first.
 
         For a config without versions: the newest version of each other config of the dataset. Empty for a new dataset.
@@ -839,14 +796,14 @@ class CatalogBackend(Protocol):
 
     def publish(
         self,
-        version: DatasetVersion,
-        shards: Mapping[str, tuple[Shard, ...]],
+        version: model.DatasetVersion,
+        shards: Mapping[str, tuple[model.Shard, ...]],
         *,
         promote: bool | None,
         default_config: bool = False,
         actor: str,
-        details: PublicationDetails | None = None,
-    ) -> Promotion | None:
+        details: outcomes.PublicationDetails | None = None,
+    ) -> outcomes.Promotion | None:
         """Publish ``version`` atomically: all of its rows are written, or none.
 
         Args:
@@ -875,7 +832,7 @@ class CatalogBackend(Protocol):
             UsageError: the shards do not fit the version, or the name is not in its folded form.
         """
 
-    def rename(self, name: str, after: str, *, actor: str, dry_run: bool = False) -> Renaming:
+    def rename(self, name: str, after: str, *, actor: str, dry_run: bool = False) -> outcomes.Renaming:
         """Rename a dataset. References by former names continue to work, and its events keep the names.
 
         Raises:
@@ -911,7 +868,7 @@ class CatalogBackend(Protocol):
                 restored.
         """
 
-    def backup(self, *, advance: Advance | None = None) -> Iterator[bytes]:
+    def backup(self, *, advance: model.Advance | None = None) -> Iterator[bytes]:
         """The lines of a backup: every row as of one moment, in pieces of at most a few megabytes.
 
         ``registry.catalog.backup_file`` describes the lines. The first piece is the first line, and the last piece the
@@ -923,7 +880,7 @@ class CatalogBackend(Protocol):
         *,
         datasets: Collection[str] | None = None,
         with_actors: bool = False,
-        advance: Advance | None = None,
+        advance: model.Advance | None = None,
     ) -> Iterator[bytes]:
         """The lines of a backup for publication: with only these datasets, and without private data.
 
