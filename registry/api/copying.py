@@ -7,11 +7,19 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from registry.api.arguments import exact_version, read_reference
+from registry.api.arguments import read_reference
 from registry.api.locations import log_actor, open_data
 from registry.api.provenance import CatalogSource
 from registry.api.reports import CopiedVersion, CopyOutcome, CopyReport
-from registry.catalog import EventFilter, Origin, is_published, load_shards, quote_catalog, stream_events
+from registry.catalog import (
+    EventFilter,
+    Origin,
+    is_published,
+    load_shards,
+    published_version,
+    quote_catalog,
+    stream_events,
+)
 from registry.catalog.absent import to_publish
 from registry.errors import (
     CatalogError,
@@ -54,9 +62,7 @@ def copy_versions(
     with to_publish(to.backend, dry_run=dry_run):  # a mistyped reference creates no catalog
         to._require_target([known for known in versions if to.present_name(known.name) == known.name], dry_run=dry_run)
         for reference in versions:
-            version = source.backend.published(reference.name, reference.config, exact_version(reference))
-            if version is None:
-                raise AssertionError("the catalog has just listed this version")
+            version = published_version(source.backend, reference)
             if not dry_run and reference.dataset not in events:
                 events[reference.dataset] = _events(source.backend, reference)
             of_version = events.get(reference.dataset, {}).get(str(version.version), [])

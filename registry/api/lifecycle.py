@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from registry.api.arguments import (
     DatasetLike,
-    exact_version,
     make_uses,
     read_dataset,
     read_exact_reference,
@@ -20,7 +19,7 @@ from registry.api.arguments import (
 )
 from registry.api.locations import log_actor, mirrors_of, open_data, open_version
 from registry.argument_types import typed_methods
-from registry.catalog import load_shards
+from registry.catalog import load_shards, published_version
 from registry.catalog.absent import to_publish
 from registry.errors import ConfigNotFoundError, NotFoundError, ShardMismatchError, UsageError
 from registry.model import Use, listed
@@ -231,11 +230,9 @@ class Lifecycle:
 
     def _require_files(self, reference: Reference) -> None:
         """Refuse to restore a version whose files are gone: nobody could read it."""
-        version = self._catalog.published(reference.name, reference.config, exact_version(reference))
-        if version is None:
-            raise AssertionError("the version was found by the dry run")
         from registry.storage import open_store
 
+        version = published_version(self._catalog, reference)
         store, mirrors = open_version(self._data_dir, version), mirrors_of(self._data_dir, version)
         missing = self._missing_files(version, store)
         if not missing or any(not self._missing_files(version, open_store(mirror)) for mirror in mirrors):

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from registry.api.arguments import exact_version, read_reference
+from registry.api.arguments import read_reference
 from registry.api.locations import log_actor, open_data, open_indexes
 from registry.api.reports import LocationReport, RelocatedVersion, RelocationReport
 from registry.argument_types import typed_methods
-from registry.catalog import EventFilter, load_shards, stream_events
+from registry.catalog import EventFilter, load_shards, published_version, stream_events
 from registry.errors import (
     CatalogError,
     MissingExtraError,
@@ -90,7 +90,7 @@ class Mirrors:
     def list_all(self) -> tuple[tuple[Reference, tuple[Location, ...]], ...]:
         """The versions with more than one location that are not dropped, with their locations as in ``list``."""
         result = [
-            self._published(version.reference)
+            published_version(self._catalog, version.reference)
             for version in self._catalog.sizes()
             if len(version.locations) > 1 and version.state is not VersionState.DROPPED
         ]
@@ -116,12 +116,6 @@ class Mirrors:
             )
             for location in version.locations
         )
-
-    def _published(self, exactly: Reference) -> DatasetVersion:
-        version = self._catalog.published(exactly.name, exactly.config, exact_version(exactly))
-        if version is None:
-            raise AssertionError("the catalog has just listed this version")
-        return version
 
     def add(
         self,
@@ -294,7 +288,7 @@ class Mirrors:
                 place = f"{after}{rest}"
                 error = None
                 try:
-                    version, to = self._published(reference), self._location_of(place)
+                    version, to = published_version(self._catalog, reference), self._location_of(place)
                     self._relocate(version, location, to, processes=processes, dry_run=dry_run, progress=progress)
                 except CatalogError:
                     raise

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 from registry.api.locations import (
     index_folder,
@@ -54,6 +54,8 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.splits import Explanation, Plan, ReadInstruction
     from registry.storage import Store
 
+
+T = TypeVar("T")
 
 Reasons: TypeAlias = tuple[tuple[str, ...], tuple[Considered, ...]]
 """Why a look-up returned a version, in sentences, and every version that it considered, highest first."""
@@ -241,14 +243,12 @@ class CatalogSource:
     def reasons(self, wanted: Reference) -> Reasons:
         """Explain the choice as of now, with a note if the reference now resolves to another version."""
         facts = self.facts
-        try:
-            choice = choose(self.backend.standing(facts.name, facts.config), wanted)
-        except CatalogUnavailableError:
-            if not self._is_recalled():
-                raise
+        standing = self._ask(lambda: self.backend.standing(facts.name, facts.config), recalled=None)
+        if standing is None:
             sentence = f"{wanted} names exactly {facts.version}. The catalog cannot be reached."
             considered = Considered(version=facts.version, status=facts.status, verdict="known on this machine")
             return (sentence,), (considered,)
+        choice = choose(standing, wanted)
         sentences = choice.sentences
         if choice.version != facts.version:
             sentences += (f"This is the answer now. When it was looked up, {wanted} resolved to {facts.version}.",)
@@ -256,21 +256,21 @@ class CatalogSource:
 
     def protection(self, moment: datetime | None) -> str | None:
         """The protection of the config, now or at the moment of the look-up; None for a remembered version."""
-        try:
-            return self.backend.configs.protection(self.facts.name, self.facts.config, at=moment)
-        except CatalogUnavailableError:
-            if not self._is_recalled():
-                raise
-            return None
+        configs, facts = self.backend.configs, self.facts
+        return self._ask(lambda: configs.protection(facts.name, facts.config, at=moment), recalled=None)
 
     def flags(self) -> Mapping[str, bool]:
         """Every experiment or, for a remembered version, only those that it overrides: the catalog has the others."""
+        return self._ask(lambda: self.backend.experiments.of_version(self.facts), recalled=self.facts.experiments)
+
+    def _ask(self, call: Callable[[], T], *, recalled: T) -> T:
+        """What the catalog answers, or ``recalled`` if it does not answer and this machine remembered the version."""
         try:
-            return self.backend.experiments.of_version(self.facts)
+            return call()
         except CatalogUnavailableError:
             if not self._is_recalled():
                 raise
-            return self.facts.experiments
+            return recalled
 
     def _is_recalled(self) -> bool:
         """Whether this machine remembered the version, because the catalog did not answer."""
@@ -345,12 +345,7 @@ class CatalogSource:
 
     def attachments(self) -> tuple[Attachment, ...]:
         """See ``VersionSource``. Empty for a remembered version: only the catalog knows its attachments."""
-        try:
-            return self.backend.attachments(self.facts)
-        except CatalogUnavailableError:
-            if not self._is_recalled():
-                raise
-            return ()
+        return self._ask(lambda: self.backend.attachments(self.facts), recalled=())
 
     def read_attachment(self, attachment: Attachment) -> bytes:
         from registry.publishing.attachments import read_attachment

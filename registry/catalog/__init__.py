@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from registry.catalog.paging import follow_events as follow_events
     from registry.catalog.paging import is_published as is_published
     from registry.catalog.paging import load_shards as load_shards
+    from registry.catalog.paging import published_version as published_version
     from registry.catalog.paging import stream_events as stream_events
     from registry.catalog.site import SiteOptions
     from registry.catalog.values import ConfigSummary as ConfigSummary
@@ -68,7 +69,9 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "backend": "CatalogBackend EventFilter EventPage",
-        "paging": ("PublishedShards catalog_identity follow_events is_published load_shards stream_events"),
+        "paging": (
+            "PublishedShards catalog_identity follow_events is_published load_shards published_version stream_events"
+        ),
         "outcomes": (
             "AliasChange AliasMove AliasSummary BackupFacts Change ClockCorrection DataDirectoryChange "
             "DefaultChange Holder LocationChange LogReport MetadataChange Origin Promotion Proposal "

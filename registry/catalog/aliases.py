@@ -286,13 +286,7 @@ def _moves(connection: sa.Connection, standing: _Standing, *, last: bool = False
     query = query.order_by(alias_event.c.id.desc()).limit(1) if last else query.order_by(alias_event.c.id)
     with stored_values():
         return [
-            AliasMove(
-                at=row.at,
-                actor=row.actor,
-                before=moved_from(row),
-                after=moved_to(row),
-                message=row.message,
-            )
+            AliasMove(at=row.at, actor=row.actor, **read_targets(row), message=row.message)
             for row in connection.execute(query)
         ]
 
@@ -314,14 +308,10 @@ def select_moves(*columns: sa.Column[Any] | sa.Label[Any]) -> sa.Select[Any]:
     )
 
 
-def moved_from(row: Any) -> Version | None:
-    """The target of the alias before the move in a row of ``select_moves``."""
-    return None if row.before_major is None else Version(row.before_major, row.before_minor, row.before_patch)
-
-
-def moved_to(row: Any) -> Version | None:
-    """The target of the alias after the move."""
-    return None if row.after_major is None else Version(row.after_major, row.after_minor, row.after_patch)
+def read_targets(row: Any) -> dict[str, Version | None]:
+    """The targets ``before`` and ``after`` the move in a row of ``select_moves``; None if there was no alias."""
+    numbers = {name: [getattr(row, f"{name}_{part.name}") for part in NUMBER] for name in ("before", "after")}
+    return {name: None if None in number else Version(*number) for name, number in numbers.items()}
 
 
 def _no_alias(connection: sa.Connection, standing: _Standing) -> NotFoundError:

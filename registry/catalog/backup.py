@@ -20,7 +20,7 @@ from registry.catalog.events import FIRST_PREVIOUS
 from registry.catalog.outcomes import BackupFacts
 from registry.catalog.revision import HEAD, SchemaStatus, read_status, read_status_of, require_current
 from registry.catalog.rows import by_bytes
-from registry.catalog.session import open_engine, reading_at_length
+from registry.catalog.session import opened_engine, reading_at_length
 from registry.catalog.tables import UtcDateTime, event, kept_answer, metadata, search_document
 from registry.catalog.values import damaged, stored_values
 
@@ -39,11 +39,8 @@ _BATCH: Final = 1000
 @contextmanager
 def open_backup(url: str, *, advance: Advance | None = None) -> Iterator[Iterator[bytes]]:
     """A block in which the lines of a backup of the catalog at ``url`` can be read, see ``backup_lines``."""
-    engine = open_engine(url)
-    try:
+    with opened_engine(url) as engine:
         yield backup_lines(engine, advance=advance)
-    finally:
-        engine.dispose()
 
 
 def backup_lines(engine: sa.Engine, *, advance: Advance | None = None) -> Iterator[bytes]:

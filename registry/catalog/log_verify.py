@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from registry.catalog.aliases import moved_from, moved_to, select_moves
+from registry.catalog.aliases import read_targets, select_moves
 from registry.catalog.configs import PROTECT, scopes
 from registry.catalog.corrections import compare_corrections
 from registry.catalog.event_words import or_none
@@ -488,7 +488,7 @@ def _alias_history(connection: sa.Connection, builder_id: int | None) -> Iterato
 
 
 def _told_by_row(row: Any) -> tuple[Any, ...]:
-    before, after = (None if number is None else str(number) for number in (moved_from(row), moved_to(row)))
+    before, after = (None if number is None else str(number) for number in read_targets(row).values())
     return row.config, row.name, before, after, row.actor, row.message
 
 

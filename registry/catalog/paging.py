@@ -29,9 +29,9 @@ from registry.lazy import lazy_types
 from registry.model import AbstractShardLengths, Shard, ShardLengths, Split, UntaggedShards, VersionState
 
 if TYPE_CHECKING:
-    from registry.model import DatasetVersion, Event, Promises
+    from registry.model import DatasetVersion, Event, Promises, Reference
 else:
-    lazy_types(globals(), {"registry.model": "DatasetVersion Event"})
+    lazy_types(globals(), {"registry.model": "DatasetVersion Event Reference"})
 
 _EVENTS: Final = 1000
 """Number of events on a page."""
@@ -410,6 +410,14 @@ class LoadedShardLengths(AbstractShardLengths):
 def _numbers(first: int, stop: int) -> range:
     """The numbers of the blocks that contain the shards ``first``..``stop`` (stop excluded)."""
     return range(first // _BLOCK, -(-stop // _BLOCK))
+
+
+def published_version(catalog: CatalogBackend, exactly: Reference) -> DatasetVersion:
+    """The version of an exact reference that the catalog has just named, in any state."""
+    version = None if exactly.exact is None else catalog.published(exactly.name, exactly.config, exactly.exact)
+    if version is None:
+        raise AssertionError(f"the catalog has just named {exactly}")
+    return version
 
 
 def is_published(catalog: CatalogBackend, version: DatasetVersion) -> bool:

@@ -27,7 +27,7 @@ from registry.catalog.log_verify import verify_log
 from registry.catalog.revision import HEAD, REVISIONS, read_status_of, require_ours
 from registry.catalog.schema import RemovedSecrets, finish_upgrade, migrate_within
 from registry.catalog.search import rebuild_documents
-from registry.catalog.session import migrating, open_engine, use_wal
+from registry.catalog.session import migrating, open_engine, opened_engine, use_wal
 from registry.catalog.tables import UtcDateTime, event
 from registry.catalog.urls import describe_url, is_sqlite, parse_url
 from registry.catalog.web_urls import quote_catalog
@@ -307,13 +307,10 @@ def require_empty(url: str) -> None:
         CatalogNotEmptyError: the catalog has rows.
         NotACatalogError: the database holds something else.
     """
-    engine = open_engine(url)
-    try:
+    with opened_engine(url) as engine:
         if not is_sqlite(engine.url) or Path(engine.url.database or "").exists():
             with engine.connect() as connection:
                 _require_empty(connection)
-    finally:
-        engine.dispose()
 
 
 def _require_sound(log: LogReport, location: str) -> None:

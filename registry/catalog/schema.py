@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,7 +38,7 @@ from registry.catalog.search import (
     rebuild_index,
     wrong_contents,
 )
-from registry.catalog.session import erase_free_space, migrating, open_engine, reading, use_wal
+from registry.catalog.session import erase_free_space, migrating, opened_engine, reading, use_wal
 from registry.catalog.tables import event, whole_metadata
 from registry.catalog.urls import is_sqlite, sqlite_path
 from registry.errors import CatalogError, UsageError
@@ -52,13 +51,13 @@ if TYPE_CHECKING:
 
 def status(url: str | os.PathLike[str]) -> SchemaStatus:
     """The state of the database's schema; a file that does not exist is not created."""
-    with _engine(url) as engine:
+    with opened_engine(url) as engine:
         return read_status(engine)
 
 
 def recorded_data_dir(url: str | os.PathLike[str]) -> DataDirectory | None:
     """The data directory that a catalog records, also one whose schema is behind."""
-    with _engine(url) as engine:
+    with opened_engine(url) as engine:
         if read_status(engine).state not in ("current", "behind"):
             return None
         with reading(engine) as connection:
@@ -97,7 +96,7 @@ def upgrade(
         CatalogUnavailableError: the database is locked or does not answer.
         CatalogError: a migration failed and was rolled back.
     """
-    with _engine(url) as engine:
+    with opened_engine(url) as engine:
         before = read_status(engine)
         require_ours(before)
         wanted = _known(HEAD if revision == "head" else revision)
@@ -123,7 +122,7 @@ def downgrade(url: str | os.PathLike[str], revision: str) -> tuple[str | None, s
         SchemaAheadError, NotACatalogError: not a database of this registry.
         UsageError: an unknown revision, or one above the current one.
     """
-    with _engine(url) as engine:
+    with opened_engine(url) as engine:
         before = read_status(engine)
         require_ours(before)
         if before.state == "absent":
@@ -144,7 +143,7 @@ def downgrade_notes(url: str | os.PathLike[str], revision: str) -> list[str]:
 
     It does not know some of the events in the log, because it is older than they are.
     """
-    with _engine(url) as engine:
+    with opened_engine(url) as engine:
         status = read_status(engine)
         if status.state not in ("current", "behind") or _age(_known(revision) if revision != "base" else None) < 0:
             return []
@@ -183,7 +182,7 @@ def check(url: str | os.PathLike[str]) -> list[str]:
     Raises:
         SchemaBehindError, SchemaAheadError, NotACatalogError: not a catalog of the current schema.
     """
-    with _engine(url) as engine:
+    with opened_engine(url) as engine:
         require_current(read_status(engine))
         return differences(engine)
 
@@ -197,7 +196,7 @@ def grant_rights(url: str | os.PathLike[str], role: str, level: Level, *, dry_ru
         CatalogPermissionError: the user of ``url`` may not grant rights.
         SchemaBehindError, SchemaAheadError, NotACatalogError: not a catalog of the current schema.
     """
-    with _engine(url) as engine:
+    with opened_engine(url) as engine:
         if not is_sqlite(engine.url):
             require_current(read_status(engine))
         return grant(engine, role, level, dry_run=dry_run)
@@ -209,7 +208,7 @@ def renew_rights(url: str | os.PathLike[str]) -> list[Grant]:
     Raises:
         CatalogPermissionError: the user of ``url`` may not grant rights.
     """
-    with _engine(url) as engine:
+    with opened_engine(url) as engine:
         return renew(engine) if read_status(engine).state == "current" else []
 
 
@@ -219,7 +218,7 @@ def reindex(url: str | os.PathLike[str]) -> int:
     Raises:
         SchemaBehindError, SchemaAheadError, NotACatalogError: not a catalog of the current schema.
     """
-    with _engine(url) as engine:
+    with opened_engine(url) as engine:
         require_current(read_status(engine))
         return rebuild_index(engine)
 
@@ -257,15 +256,6 @@ def _migrations() -> Path:
             "the migrations are not installed with the registry", hint="Install it again: pip install shardbook"
         )
     return Path(next(iter(package.submodule_search_locations)))
-
-
-@contextmanager
-def _engine(url: str | os.PathLike[str]) -> Iterator[sa.Engine]:
-    engine = open_engine(url)
-    try:
-        yield engine
-    finally:
-        engine.dispose()
 
 
 def _upgrade(engine: sa.Engine, revision: str) -> list[RemovedSecrets]:

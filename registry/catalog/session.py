@@ -76,7 +76,7 @@ class Limits(NamedTuple):
         )
 
 
-def open_engine(url: str | os.PathLike[str], *, busy_seconds: float | None = None, frozen: bool = False) -> sa.Engine:
+def open_engine(url: str | os.PathLike[str], *, frozen: bool = False) -> sa.Engine:
     """An engine for the catalog at ``url``, which connects when it is first used.
 
     A process may fork while it holds the engine: the child opens connections of its own.
@@ -86,7 +86,6 @@ def open_engine(url: str | os.PathLike[str], *, busy_seconds: float | None = Non
 
     Args:
         url: see ``registry.catalog.open_catalog``.
-        busy_seconds: how long to wait for a lock; ``Limits.lock_seconds`` by default.
         frozen: the URL is an SQLite file to which nobody writes, and which somebody else made: nothing is written, and
             its schema calls no function that has an effect.
 
@@ -98,12 +97,11 @@ def open_engine(url: str | os.PathLike[str], *, busy_seconds: float | None = Non
     """
     parsed = parse_url(url)
     limits = Limits.from_environment()
-    busy_seconds = limits.lock_seconds if busy_seconds is None else busy_seconds
     if is_sqlite(parsed):
         # Connections of other threads open the same file after the program has changed its folder.
         parsed = parsed.set(database=str(Path(parsed.database or "").absolute()))
         # With isolation_level None, the driver starts no transaction on its own; _begin_sqlite does.
-        options: dict[str, Any] = {"connect_args": {"timeout": busy_seconds, "isolation_level": None}}
+        options: dict[str, Any] = {"connect_args": {"timeout": limits.lock_seconds, "isolation_level": None}}
     else:
         options = {"pool_pre_ping": True}
     try:
@@ -121,12 +119,22 @@ def open_engine(url: str | os.PathLike[str], *, busy_seconds: float | None = Non
             sa.event.listen(engine, "connect", _distrust_sqlite)
         sa.event.listen(engine, "checkout", lambda _, record, __: _check_file(path, record, parsed))
     else:
-        milliseconds = int(busy_seconds * 1000)
+        milliseconds = int(limits.lock_seconds * 1000)
         sa.event.listen(engine, "begin", lambda connection: _begin_postgresql(connection, milliseconds))
         sa.event.listen(engine, "do_connect", lambda _, __, given, options: _open_limited(given, options, limits))
     sa.event.listen(engine, "connect", _note_process)
     sa.event.listen(engine, "checkout", _check_process)
     return engine
+
+
+@contextmanager
+def opened_engine(url: str | os.PathLike[str], *, frozen: bool = False) -> Iterator[sa.Engine]:
+    """An engine for the block, see ``open_engine``."""
+    engine = open_engine(url, frozen=frozen)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
 
 
 class SqlGroup:

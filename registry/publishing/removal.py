@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from registry.catalog import CatalogBackend, Removal, RemovalStep, load_shards
+from registry.catalog import CatalogBackend, Removal, RemovalStep, load_shards, published_version
 from registry.catalog.service.store import ServiceStore
 from registry.columns.folder import forget_columns
 from registry.errors import CatalogPermissionError, ConflictError, MissingExtraError, NotFoundError, StorageError, spell
@@ -139,7 +139,7 @@ class Remover:
             return RemovalReport(removal=removal, is_dry_run=dry_run)
         if not dry_run:  # again: from here on nobody publishes files of this version
             around = self._refuse_shared(removal, force=force)
-        version = self._published(removal.reference)
+        version = published_version(self.catalog, removal.reference)
         attached = [attachment.place for attachment in self.catalog.attachments(version)]
         shards = [name for split in version.splits for name in split.filenames]
         is_forced = force or removal.force or removal.step is RemovalStep.ENDED
@@ -208,13 +208,6 @@ class Remover:
         with suppress(ConflictError, NotFoundError, CatalogPermissionError):
             return self.remove(reference, **options).require_all().removal.step is RemovalStep.ENDED
         return False
-
-    def _published(self, reference: Reference) -> DatasetVersion:
-        number = reference.exact
-        version = None if number is None else self.catalog.published(reference.name, reference.config, number)
-        if version is None:
-            raise AssertionError("a version that is removed has a row")
-        return version
 
     def _refuse_shared(self, removal: Removal, *, force: bool) -> frozenset[str]:
         """Refuse to remove files that another version names; the locations of others inside or around its own."""

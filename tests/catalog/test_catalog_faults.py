@@ -684,10 +684,13 @@ def test_a_server_of_another_kind_than_the_url_asks_for_is_named(postgres_url: s
     )
 
 
-def test_a_reader_that_waited_for_a_lock_has_changed_nothing(postgres_url: str) -> None:
+def test_a_reader_that_waited_for_a_lock_has_changed_nothing(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     open_catalog(postgres_url).close()
+    monkeypatch.setenv("REGISTRY_LOCK_TIMEOUT", "0.02")
     with closing(psycopg.connect(postgres_url.replace("+psycopg", ""))) as rival:
-        engine = open_engine(postgres_url, busy_seconds=0.02)
+        engine = open_engine(postgres_url)
         rival.execute("LOCK TABLE builder IN ACCESS EXCLUSIVE MODE")
         error = said(lambda: SqlCatalog(engine).find("mnist"))
         assert error.hint == "Another process is writing to it. Try again."

@@ -142,9 +142,10 @@ def test_postgresql_without_its_driver_names_the_extra(monkeypatch: pytest.Monke
     assert caught.value.details == {"package": "psycopg", "extra": "pg"}
 
 
-def test_a_catalog_locked_by_another_is_busy_and_not_broken(catalog_url: str) -> None:
-    engine = open_engine(catalog_url, busy_seconds=0.02)
+def test_a_catalog_locked_by_another_is_busy_and_not_broken(catalog_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     blocker = open_engine(catalog_url)
+    monkeypatch.setenv("REGISTRY_LOCK_TIMEOUT", "0.02")
+    engine = open_engine(catalog_url)
 
     def block(connection: sa.Connection) -> None:
         connection.exec_driver_sql(
@@ -181,9 +182,10 @@ def test_a_serialization_failure_or_deadlock_is_tried_again_a_few_times(catalog_
     engine.dispose()
 
 
-def test_connections_have_what_sqlite_needs(tmp_path: Path) -> None:
+def test_connections_have_what_sqlite_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     open_catalog(tmp_path / "catalog.db").close()
-    engine = open_engine(tmp_path / "catalog.db", busy_seconds=7)
+    monkeypatch.setenv("REGISTRY_LOCK_TIMEOUT", "7")
+    engine = open_engine(tmp_path / "catalog.db")
     with engine.connect() as connection:
         pragmas = {
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()

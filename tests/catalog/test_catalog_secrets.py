@@ -198,8 +198,7 @@ def test_a_reader_in_the_way_is_told_of(old: str, monkeypatch: pytest.MonkeyPatc
     with closing(sqlite3.connect(path)) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM dataset_version").fetchone()
-        engine = schema.open_engine
-        monkeypatch.setattr(schema, "open_engine", lambda url: engine(url, busy_seconds=0.2))
+        monkeypatch.setenv("REGISTRY_LOCK_TIMEOUT", "0.2")
         removed = upgrade(old)
     assert [one.is_erased for one in removed] == [False, False]
     assert "hunter2" not in stored_text(old)

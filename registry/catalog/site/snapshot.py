@@ -23,7 +23,7 @@ from registry.catalog.queries import find_version_id
 from registry.catalog.revision import read_status
 from registry.catalog.schema import upgrade, wrong_triggers
 from registry.catalog.search import OWN_TABLES, SQLITE_INDEX, missing_parts
-from registry.catalog.session import open_engine, reading
+from registry.catalog.session import opened_engine, reading
 from registry.catalog.site.history import Head, KnownHead
 from registry.catalog.site_index import is_local
 from registry.catalog.sql_catalog import SqlCatalog, open_sql_catalog
@@ -150,11 +150,8 @@ def verify_snapshot(url: str, file: Path) -> None:
     """
     faults = Faults()
     with _named(url, file):
-        engine = open_engine(str(file), frozen=True)
-        try:
+        with opened_engine(str(file), frozen=True) as engine:
             is_behind = read_status(engine).state == "behind"
-        finally:
-            engine.dispose()
         if is_behind:
             upgrade(str(file))
         with open_snapshot(url, file) as catalog, reading(catalog._engine) as connection:
