@@ -196,16 +196,20 @@ def _open_kind(kind: str, files: Files, names: Sequence[str], options: AddOption
 
 
 def _names_of_kind(kind: str, files: Files) -> Sequence[str]:
-    """Return the files with an extension of the forced kind, or all files if none has such an extension."""
+    """Return the files with an extension of the forced kind; if there is none, the archives, or files of no kind."""
+    archives = [name for name in files.names if is_archive(name)]
     if kind == "webdataset":
-        return [name for name in files.names if is_archive(name)] or files.names
+        return archives or files.names
     if not KINDS[kind].extensions:  # the reader needs all of them
         return files.names
     names = [name for name in files.names if name.lower().endswith(KINDS[kind].extensions)]
     if kind in MEDIA or kind == "text":
-        return names or [name for name in files.names if is_archive(name)] or files.names
+        return names or archives or files.names
     # Side files may also have the extension of the kind.
-    return [name for name in names if _why_side_file(name) is None] or names or files.names
+    records = [name for name in names or files.names if _why_side_file(name) is None]
+    if names:
+        return records or names
+    return archives or [name for name in records if kind_of(name) is None] or records or files.names
 
 
 def _group(files: Files) -> dict[str, list[str]]:

@@ -385,6 +385,18 @@ def test_metadata_belongs_to_media(tmp_path: Path) -> None:
 def test_a_kind_can_be_forced_on_any_name(tmp_path: Path) -> None:
     (tmp_path / "data.dat").write_bytes(CSV)
     assert open_source(tmp_path / "data.dat", AddOptions(kind="csv")).kind == "csv"
+
+
+def test_a_kind_that_is_forced_on_unknown_names_reads_neither_documents_nor_files_of_other_kinds(
+    tmp_path: Path,
+) -> None:
+    others = {"README.md": b"# Shops\n", "LICENSE": b"CC0\n", "map.png": PNG}
+    source = open_source(write(tmp_path / "shops", {**others, "1.dat": CSV, "2.dat": CSV}), AddOptions(kind="csv"))
+    assert [part.name for part in source.parts] == ["1.dat", "2.dat"]
+    zipped = write(tmp_path / "zipped", {**others, "shops.zip": make_zip({"1.dat": CSV})})
+    assert [part.name for part in open_source(zipped, AddOptions(kind="csv")).parts] == ["1.dat"]
+    only_texts = write(tmp_path / "texts", {"README.md": b"# Shops\n", "a.txt": CSV})
+    assert [part.name for part in open_source(only_texts, AddOptions(kind="csv")).parts] == ["a.txt"]
     with pytest.raises(UsageError) as caught:
         open_source(tmp_path, AddOptions(kind="imagse"))
     assert str(caught.value) == "'imagse' is not a kind of source"
