@@ -298,7 +298,7 @@ def _check_same_columns(first: _Layout, other: _Layout) -> None:
             hint="Write the same header to all files, or remove it from all.",
             details={"files": [first.name, other.name]},
         )
-    require_same_columns(first.name, first.names, other.name, other.names)
+    require_same_columns(first.name, first.names, other.name, other.names, are_files=True)
 
 
 def _summarize(layouts: Sequence[_Layout], options: AddOptions) -> str:

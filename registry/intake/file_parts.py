@@ -16,6 +16,8 @@ combines the sources of several splits.
 from __future__ import annotations
 
 import codecs
+import fnmatch
+import glob
 import os
 import re
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
@@ -155,7 +157,9 @@ def _offer_paths(splits: Mapping[str, Sequence[str]], options: AddOptions) -> st
     return ""
 
 
-def require_same_columns(first: str, columns: Sequence[str], other: str, others: Sequence[str]) -> None:
+def require_same_columns(
+    first: str, columns: Sequence[str], other: str, others: Sequence[str], *, are_files: bool = False
+) -> None:
     """Check that two files or tables have the same columns, in any order. Raises SourceError."""
     in_first, in_other = set(columns), set(others)  # Sets, because a file may have a hundred thousand columns.
     missing = [name for name in columns if name not in in_other]
@@ -165,9 +169,21 @@ def require_same_columns(first: str, columns: Sequence[str], other: str, others:
         faults += [f"{first} lacks {list_names(added)}"] if added else []
         raise SourceError(
             f"{first} and {other} have different columns: {', and '.join(faults)}",
-            hint="The files and splits of a dataset must have the same columns. Add the others as another dataset.",
+            hint="The files and splits of a dataset must have the same columns. Add the others as another dataset."
+            + (f" To choose files: {spell('splits', {'train': _glob_of(first, other)})}" if are_files else ""),
             details={"files": [first, other], "missing": missing[:100], "added": added[:100]},
         )
+
+
+def _glob_of(name: str, other: str) -> str:
+    """Return a glob of the files whose names differ from ``name`` only in numbers, unless it matches ``other``.
+
+    >>> _glob_of("sales_2023.csv", "items.csv"), _glob_of("sales_2023.csv", "sales_2023_items.csv")
+    ('sales_[0-9]*.csv', 'sales_2023.csv')
+    """
+    exact = glob.escape(name)
+    pattern = re.sub("[0-9]+", "[0-9]*", exact)
+    return exact if fnmatch.fnmatchcase(other, pattern) else pattern
 
 
 def read_ahead(read: Reader) -> Iterator[Rows]:

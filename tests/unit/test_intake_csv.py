@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import bz2
 import csv
 import gzip
@@ -521,6 +522,7 @@ def test_files_with_the_same_columns_in_another_order_are_one_source(tmp_path: P
 
 def test_files_with_other_columns_are_an_error(tmp_path: Path) -> None:
     hint = "The files and splits of a dataset must have the same columns. Add the others as another dataset."
+    hint += " To choose files: splits={'train': '1.csv'}"
     assert refuse(tmp_path / "1", {"1.csv": b"a,b\n1,2\n", "2.csv": b"a,c,d\n3,4,5\n"}) == (
         "1.csv and 2.csv have different columns: 2.csv lacks 'b', and 1.csv lacks 'c', 'd'",
         hint,
@@ -529,6 +531,11 @@ def test_files_with_other_columns_are_an_error(tmp_path: Path) -> None:
         "1.csv and 2.csv have different columns: 2.csv lacks 'b'",
         hint,
     )
+    tables = {"sales 2023.csv": b"a\nx\n", "sales 2024.csv": b"a\ny\n", "shops.csv": b"b\nz\n"}
+    choose = "{'train': 'sales [0-9]*.csv'}"
+    assert (refuse(tmp_path / "4", tables)[1] or "").endswith(f"To choose files: splits={choose}")
+    source = open_files(open_csv, tmp_path / "4", tables, given=AddOptions(splits=ast.literal_eval(choose)))
+    assert [part.name for part in source.parts] == ["sales 2023.csv", "sales 2024.csv"]
     assert refuse(tmp_path / "3", {"1.csv": b"a,b\n1,2\n", "2.csv": b"3,4\n"}) == (
         "1.csv has a header ('a', 'b'), but 2.csv has none: its first row contains the number 3",
         "Write the same header to all files, or remove it from all.",
