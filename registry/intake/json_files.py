@@ -172,7 +172,7 @@ def _check_objects(name: str, data: bytes, left: TextStream | None, *, is_record
     line = 1 + data[: len(data) - len(start)].count(b"\n")
     is_lines = bool(_LINES_NAME.search(name))
     if not is_record and not is_lines and (has_lines or not rest.strip()):
-        _refuse_table(f"{name}:{line}", name, start, left)
+        _refuse_table(f"{name}:{line}", name, start, left, keys)
     if has_lines and not is_record:
         raise SourceError(
             f"{name}:{line}: an object that takes several lines; expected a list of objects, or an object per line",
@@ -188,15 +188,20 @@ def _check_objects(name: str, data: bytes, left: TextStream | None, *, is_record
     return has_lines
 
 
-def _refuse_table(where: str, name: str, data: bytes, left: TextStream | None) -> None:
+def _refuse_table(where: str, name: str, data: bytes, left: TextStream | None, lists: Sequence[str]) -> None:
     """Raise SourceError if the object at the start of ``data`` is a table as ``DataFrame.to_json`` writes it.
 
-    An object of objects by their names, ``{"1.jpg": {"label": "cat"}, ...}``, also is a table.
+    An object of objects by their names, ``{"1.jpg": {"label": "cat"}, ...}``, also is a table, but an object of
+    ``lists`` of objects is not: each list is a table.
     """
     values = {match[1]: match[2] for match in find_keys(data, _FIRST_OF_VALUE)}
     firsts, is_numbered = set(values.values()), all(map(bytes.isdigit, values))
     is_split = set(values) == {b"columns", b"index", b"data"}
-    if firsts not in ({b"{"}, {b"["}) or (left is None and len(values) < 2 and b"[" in firsts):
+    if (
+        firsts not in ({b"{"}, {b"["})
+        or len(lists) == len(values)
+        or (left is None and len(values) < 2 and b"[" in firsts)
+    ):
         return
     if left is not None and b"\n" not in data.rstrip() and _has_more_lines(data, left):
         return  # the first of the objects is longer than ``data``

@@ -452,6 +452,19 @@ def test_the_list_of_an_object_is_read_as_records(tmp_path: Path, indent: int | 
     assert source.summary == f"1 JSON file (UTF-8, the list {key!r} of an object)"
 
 
+@pytest.mark.parametrize("num_rows", [3, 20_000])  # whose second list starts after the sample
+@pytest.mark.parametrize("indent", [None, 1])
+def test_an_object_of_lists_of_objects_is_not_taken_for_a_table(
+    tmp_path: Path, indent: int | None, num_rows: int
+) -> None:
+    lists = {"shops": [{"id": number} for number in range(num_rows)], "towns": [{"id": 1}, {"id": 2}, {"id": 3}]}
+    text = json.dumps(lists, indent=indent)
+    with pytest.raises(SourceError) as caught:
+        open_text_file(tmp_path, "t.json", text)
+    assert (caught.value.hint or "").startswith("To read the objects of a list as records: records='shops'")
+    assert rows_in(open_text_file(tmp_path, "t.json", text, "shops")) == lists["shops"]
+
+
 def test_the_key_of_a_list_may_be_of_any_script_and_escaped(tmp_path: Path) -> None:
     for number, text in enumerate(['{"données": [{"a": 1}]}', '{"donn\\u00e9es": [{"a": 1}]}']):
         assert rows_in(open_text_file(tmp_path, f"{number}.json", text, "données")) == [{"a": 1}]
