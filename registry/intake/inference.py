@@ -210,6 +210,8 @@ class Inference:
             kind, reasons = arrow.type_for_alias(word), [reason]
             if column.texts.may_be_numbers:
                 reasons.append(f"to read numbers: {_option(name, 'float64')}")
+            if self._is_csv and (way := column.texts.explain_comma()):
+                reasons.append(way)
             if self._is_csv and (nulls := column.texts.disguised_nulls):
                 reasons.append(f"if it means null: {spell_nulls(self._nulls, nulls)}")
             if word != "string":

@@ -32,7 +32,7 @@ from registry.intake.records import Holdout, KeyCandidates, KeyRule, stored_feat
 from registry.intake.schema import AS_BEFORE, Schema, describe_requests
 from registry.intake.source import BadRow, Rows, Source, SourcePart, list_names, no_column, quote
 from registry.intake.split_names import check_cases
-from registry.intake.text_types import NULL_WORDS, spell_nulls
+from registry.intake.text_types import ANY_SEPARATOR, DECIMAL_COMMA, NULL_WORDS, spell_nulls
 from registry.intake.value_types import is_nullable
 from registry.model import DatasetMetadata, ProgressCallback, count_progress
 from registry.shards.arrow_values import import_pyarrow
@@ -43,21 +43,24 @@ KEPT_BYTES: Final = 2**30
 
 _NULL_LIST: Final = re.compile(r"the type (\S+) reads it as an empty list")
 _NULL: Final = re.compile("is null, but the type .+ does not allow nulls; (.+) does")
-_ANY_SEPARATOR: Final = ", sep=None, engine='python'"
 _READERS: Final = (
     (
         "csv",
         f"^({OPEN_QUOTE}|{TEXT_AFTER_QUOTE})$",
         "If a backslash escapes quotes",
-        f"{_ANY_SEPARATOR}, escapechar='\\\\'",
+        f"{ANY_SEPARATOR}, escapechar='\\\\'",
     ),
     (
-        *("csv", r'expected float\d+, found "-?[0-9.]*,[0-9]+"$', "If the comma is the decimal mark"),
-        f"{_ANY_SEPARATOR}, decimal=',', thousands='.'",
+        *("csv", rf'expected float\d+, found "{DECIMAL_COMMA}"$', "If the comma is the decimal mark"),
+        f"{ANY_SEPARATOR}, decimal=','",
+    ),
+    (  # pandas also takes the points out of dates
+        *("csv", r'expected float\d+, found "-?[0-9]{1,3}(\.[0-9]{3})+,[0-9]+"$', "If points separate thousands"),
+        f"{ANY_SEPARATOR}, decimal=',', thousands='.'",
     ),
     (
         *("csv", r'expected u?int\d+, found "-?[0-9]{1,3}(,[0-9]{3})+"$', "If commas separate thousands"),
-        f"{_ANY_SEPARATOR}, thousands=','",
+        f"{ANY_SEPARATOR}, thousands=','",
     ),
     ("json", "is not a number in JSON", "To read NaN and infinity", ""),
     ("json", "^expected an object, found a (text|number|bool|list)", "If the list is a table", ""),
@@ -173,7 +176,7 @@ class BadRows:
         widths = re.fullmatch("expected ([0-9]+) values, found ([0-9]+)", self.first[0].reason)
         if widths is None or int(widths[2]) != int(widths[1]) + 1:
             return ""
-        frame = f"pandas.read_csv({self.first[0].file!r}{_ANY_SEPARATOR}).reset_index(names='row')"
+        frame = f"pandas.read_csv({self.first[0].file!r}{ANY_SEPARATOR}).reset_index(names='row')"
         return f". If the first value of each row is its name: registry.add({frame}, 'NAME')"
 
     def _explain_nulls(self) -> str:

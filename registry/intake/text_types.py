@@ -75,6 +75,10 @@ NULL_WORDS: Final = (
     "-",
     "?",
 )
+DECIMAL_COMMA: Final = "-?[0-9]+,[0-9]+"
+ANY_SEPARATOR: Final = ", sep=None, engine='python', encoding='utf-8-sig'"
+"""Arguments of ``pandas.read_csv``, which otherwise keeps a byte order mark if it looks for the separator."""
+
 _EXACT_LENGTH: Final = 15
 """float64 represents decimal numbers of up to this number of digits without a loss, unless the exponent is large."""
 
@@ -193,6 +197,14 @@ class TextTypes:
         text = self.misses["decimal"][1]
         plain = text.strip()
         return bool(_SCIENTIFIC.fullmatch(plain) or (plain != text and re.search(_PLAIN_NUMBER, plain)))
+
+    def explain_comma(self) -> str:
+        """How to read the numbers if the first value that is not a number has a comma: ``1,5``. Empty otherwise."""
+        place, text = self.misses.get("decimal", (("", 0), ""))
+        if not re.fullmatch(DECIMAL_COMMA, text):
+            return ""
+        frame = f"pandas.read_csv({place[0]!r}{ANY_SEPARATOR}, decimal=',')"
+        return f"if the comma is the decimal mark: registry.add({frame}, 'NAME')"
 
     @property
     def time(self) -> Any:

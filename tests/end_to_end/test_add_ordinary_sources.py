@@ -36,20 +36,24 @@ WAYS: dict[str, tuple[str, str, dict[str, Any], str, list[Any]]] = {
         "a.csv",
         'x,y\n"he said \\"hi\\", ok",1\n',
         {},
-        "read_csv('a.csv', sep=None, engine='python', escapechar='\\\\')",
+        "read_csv('a.csv', sep=None, engine='python', encoding='utf-8-sig', escapechar='\\\\')",
         ['he said "hi", ok'],
     ),
-    "decimal comma": (
+    "decimal comma": (  # pandas would read the dates as numbers if points separated thousands
+        *("a.csv", "\ufeffx;date\n1234,5;01.02.2024\n", {"features": {"x": "float64"}}),
+        *("read_csv('a.csv', sep=None, engine='python', encoding='utf-8-sig', decimal=',')", [1234.5]),
+    ),
+    "points and decimal comma": (
         *("a.csv", "x;y\n1.234,5;1\n", {"features": {"x": "float64"}}),
-        *("read_csv('a.csv', sep=None, engine='python', decimal=',', thousands='.')", [1234.5]),
+        *("read_csv('a.csv', sep=None, engine='python', encoding='utf-8-sig', decimal=',', thousands='.')", [1234.5]),
     ),
     "thousands": (
         *("a.csv", 'x,y\n"1,234",1\n', {"features": {"x": "int32"}}),
-        *("read_csv('a.csv', sep=None, engine='python', thousands=',')", [1234]),
+        *("read_csv('a.csv', sep=None, engine='python', encoding='utf-8-sig', thousands=',')", [1234]),
     ),
     "names of rows": (  # as R's write.table and pandas with index_label=False write them
         *("a.csv", "x;y\nr;1;2\ns;3;4\n", {}),
-        *("read_csv('a.csv', sep=None, engine='python').reset_index(names='row')", [1, 3]),
+        *("read_csv('a.csv', sep=None, engine='python', encoding='utf-8-sig').reset_index(names='row')", [1, 3]),
     ),
     "infinity": ("a.json", '[{"x": Infinity}]', {}, "read_json('a.json')", [float("inf")]),
     "infinity in lines": ("a.jsonl", '{"x": Infinity}', {}, "read_json('a.jsonl', lines=True)", [float("inf")]),
@@ -70,6 +74,20 @@ def test_the_hint_reads_the_file_with_pandas(
     assert f": registry.add(pandas.{call}, 'NAME')" in hint
     catalog.add(eval(f"pandas.{call}", {"pandas": pandas}), "x")  # noqa: S307  # the text is above
     assert read(catalog, "x") == values
+    if "date" in text:
+        assert read(catalog, "date") == ["01.02.2024"]
+
+
+def test_the_summary_says_how_to_read_decimal_commas(catalog: registry.Catalog, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x;y;z\n1;5,5;1,2,3\n2,25;;4,5\n")
+    columns = catalog.add(tmp_path / "a.csv", dry_run=True).plan.schema.columns
+    frame = "pandas.read_csv('a.csv', sep=None, engine='python', encoding='utf-8-sig', decimal=',')"
+    way = f"if the comma is the decimal mark: registry.add({frame}, 'NAME')"
+    assert [column.reason for column in columns] == [
+        f'"2,25" at a.csv:3 is not a plain decimal number; {way}',
+        f'"5,5" at a.csv:2 is not a plain decimal number; {way}',
+        '"1,2,3" at a.csv:2 is not a plain decimal number',
+    ]
 
 
 def test_the_hint_reads_columns_that_spaces_separate(
