@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from mcp import Client, MCPError
 from support.agents import calling_each, in_process, over_stdio
-from support.warm_python import PROGRAM
+from support.warm_python import PROGRAM, Popen
 
 import registry
 from registry.cli.main import run
@@ -289,7 +289,7 @@ def test_calls_at_the_same_time_have_their_own_answers(path: Path) -> None:
 
 def started(path: Path, *messages: dict[str, Any]) -> subprocess.Popen[bytes]:
     """``registry mcp``, which has answered the first of these messages."""
-    process = subprocess.Popen(
+    process = Popen(
         [PROGRAM, "mcp", "--catalog", str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert process.stdout is not None

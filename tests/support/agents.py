@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Awaitable, Callable, Mapping
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx2
-from mcp import Client, StdioServerParameters, stdio_client
+from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.server.stdio import stdio_server
 
 from registry.cli.mcp.answers import CapturedOutput
 from registry.cli.mcp.protocol import make_server
 from registry.cli.mcp.tools import TOOLS, ToolSession
-from support.warm_python import PROGRAM
+from support.warm_python import PROGRAM, Popen
 
 
 def over_stdio(
@@ -27,13 +31,18 @@ def over_stdio(
     **environment: str,
 ) -> Any:
     """The result of ``work`` with a client of ``registry mcp``, which this starts. ``log`` gets its stderr."""
-    parameters = StdioServerParameters(
-        command=PROGRAM, args=["mcp", "--catalog", str(catalog), *options], env={**os.environ, **environment}
-    )
+
+    @contextlib.asynccontextmanager
+    async def streams() -> AsyncIterator[Any]:  # the same over both ends of a pipe, which suits a forked program
+        command = [PROGRAM, "mcp", "--catalog", str(catalog), *options]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log, "encoding": "utf-8"}
+        with Popen(command, env={**os.environ, **environment}, **pipes) as process:
+            async with stdio_server(anyio.wrap_file(process.stdout), anyio.wrap_file(process.stdin)) as both:
+                yield both
+                process.stdin.close()  # at which it ends
 
     async def run() -> Any:
-        streams = stdio_client(parameters) if log is None else stdio_client(parameters, errlog=log)
-        async with Client(streams, mode=mode) as client:
+        async with Client(streams(), mode=mode) as client:
             return await work(client)
 
     return asyncio.run(run())

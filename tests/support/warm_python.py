@@ -33,9 +33,20 @@ MODULES: Final = (
     *("registry.server.browse", "registry.server.serve", "registry.server.service"),
     # What additions and reads import when they begin; pyarrow imports pandas as soon as it converts an object.
     *("registry.intake.staging", "registry.publishing.numbering", "registry.reading", "pandas", "pyarrow.parquet"),
-    *("registry.interop", "urllib3", "tarfile", "isal.igzip", "pydoc"),
+    *("registry.interop", "urllib3", "tarfile", "isal.igzip", "pydoc", "platformdirs", "yaml", "pydantic", "boto3"),
+    *("registry.model.experiment", "registry.api.lifecycle", "registry.api.reports", "registry.cli.output"),
+    *("registry.cli.commands", "registry.cli.engine", "registry.cli.progress", "registry.publishing.collecting"),
+    *("registry.catalog.proposals", "registry.catalog.configs", "registry.catalog.log", "registry.catalog.removals"),
+    *("registry.catalog.reservations", "registry.catalog.attachments", "registry.catalog.experiments"),
+    *("registry.storage.object_store", "registry.building.discovery", "registry.pins.verify", "registry.pins.bundle"),
 )
 PROGRAM: Final = str(Path(sys.executable).with_name("registry"))
+
+ALSO: Final = {
+    "mcp": ("mcp", "mcp.server.stdio", "registry.cli.mcp.protocol", "registry.cli.mcp.tools"),
+    "pytest": ("pytest", "_pytest.junitxml", "_pytest.unittest", "hypothesis", "pdb", "openapi_spec_validator"),
+}
+"""What programs with such an argument import, too. The origin imports it before it forks the first of them."""
 
 ABOUT_WORKERS: Final = ("tests/engines/", "tests/unit/test_array_record_isolated")
 """Tests of how workers start, and how much memory they may take: theirs are new interpreters."""
@@ -201,12 +212,15 @@ def serve(requests: socket.socket) -> Callable[[], None] | None:
             message, descriptors, _, _ = socket.recv_fds(requests, 2**20, 4)
             if not message:
                 return None
+            request = json.loads(message)
+            for word in ALSO.keys() & set(request["args"]):
+                _import(ALSO.pop(word))
             pid = os.fork()
             if not pid:
                 requests.detach()
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                return _begin(json.loads(message), descriptors[:3])
+                return _begin(request, descriptors[:3])
             *given, told = descriptors
             for descriptor in given:
                 os.close(descriptor)
@@ -292,18 +306,22 @@ def skip_syncs() -> None:
     os.fsync = lambda _descriptor: None
 
 
-def main(descriptor: str) -> None:
-    """Import, fork for each request, and in each fork run its program."""
+def _import(names: Sequence[str]) -> None:
     from importlib import import_module
 
-    for name in MODULES:
+    for name in names:
         with contextlib.suppress(ModuleNotFoundError):  # the environment beside TensorFlow has no drivers of databases
             import_module(name)
-    skip_syncs()
     if threading.active_count() > 1:
         raise RuntimeError(f"a fork would lack these threads: {threading.enumerate()}")
     gc.collect()
     gc.freeze()
+
+
+def main(descriptor: str) -> None:
+    """Import, fork for each request, and in each fork run its program."""
+    _import(MODULES)
+    skip_syncs()
     with socket.socket(fileno=int(descriptor)) as requests:
         program = serve(requests)
     if program is not None:
