@@ -202,7 +202,7 @@ def test_the_page_of_health_knows_the_last_verification(
     visit = Visit(catalog=catalog, path=("health",))
     assert "has not verified all versions yet" in render(_page(visit), visit)[0]
     file = state_file(index_folder(), catalog.backend, open_data(catalog.data_dir))
-    file.parent.mkdir(parents=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
     catalog.verify_all(state=str(file))
     assert "1 version was sound" in " ".join(render(_page(visit), visit)[0].split())
     with file.open("a") as lines:
