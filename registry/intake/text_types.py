@@ -262,7 +262,7 @@ class TextTypes:
 
     def _without_null_words(self, block: _Block) -> _Block | None:
         """Set aside the texts that usually mean null. Returns the others, or None if there are none."""
-        if block.int64 is not None:
+        if block.int64 is not None or block.are_decimals:
             return block
         is_null = as_mask(compute.is_in(block.texts, value_set=from_texts(NULL_WORDS)))
         if not is_null.any():
@@ -289,7 +289,10 @@ class TextTypes:
             if self._test("integer", block, partial(block.matches, _INTEGER)):
                 self._test_sizes(block)
                 self._test("uint64", block, lambda: compute.invert(compute.starts_with(block.texts, "-")))
-        if self._test("decimal", block, lambda: block.matches(_PLAIN_NUMBER)):
+        if block.are_decimals and self._is_open("decimal", block.start):
+            self._miss("special", block, 0)
+            self._test_exact(block)
+        elif self._test("decimal", block, lambda: block.matches(_PLAIN_NUMBER)):
             self._test("special", block, lambda: compute.invert(block.matches("[0-9]")))
             self._test_exact(block)
 
@@ -362,6 +365,32 @@ class _Block:
         # An integer that prints as the same text has the required form; 007, -0 and 0x1F do not.
         return numbers if numbers.cast(arrow.string()).equals(self.texts) else None
 
+    @cached_property
+    def are_decimals(self) -> bool:
+        return _are_decimals(self.texts)
+
+
+def _are_decimals(texts: Any) -> bool:
+    """Whether all texts are like -12.50, and none is null. ``_PLAIN_NUMBER`` matches more, in five times the time."""
+    data, bounds = _bytes_of(texts)
+    if not data.size or data.min() < ord("-") or data.max() > ord("9"):
+        return False
+    try:
+        texts.cast(arrow.float64())
+    except arrow.ArrowInvalid:
+        return False
+    # Each text has a digit, and at most one point. Arrow also parses 5. and 007.
+    starts, stops = bounds[:-1] + (data[bounds[:-1]] == ord("-")), bounds[1:]
+    zeros = starts[(data[starts] == ord("0")) & (stops - starts > 1)]
+    return bool((data[zeros + 1] == ord(".")).all() and (data[stops - 1] != ord(".")).all())
+
+
+def _bytes_of(texts: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+    """The bytes of texts, one text after the other, and where each starts and the last ends."""
+    _, ends, data = texts.buffers()
+    bounds = np.frombuffer(ends or bytes(4), np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    return np.frombuffer(data or b"", np.uint8)[bounds[0] : bounds[-1]], bounds - bounds[0]
+
 
 def spell_nulls(nulls: Collection[str], words: Collection[str]) -> str:
     """Return the option that reads ``words`` of a CSV file as null, besides ``nulls``.
@@ -374,8 +403,9 @@ def spell_nulls(nulls: Collection[str], words: Collection[str]) -> str:
 def inexact_decimals(values: Any, kind: Any) -> Iterator[int]:
     """Yield the indices of decimal numbers that a float of type ``kind`` prints as another number."""
     if kind.bit_width == 64:
-        is_long = as_numbers(compute.binary_length(values)) > _EXACT_LENGTH
-        for mark in ("e", "E"):  # a pattern for both would take twice as long
+        data, bounds = _bytes_of(values)
+        is_long = np.diff(bounds) > _EXACT_LENGTH
+        for mark in ("e", "E") if data.max(initial=0) >= ord("E") else ():  # a pattern would take twice as long
             is_long |= as_mask(compute.match_substring(values, mark))
         if not is_long.any():
             return
@@ -489,7 +519,8 @@ def _parse_integer(text: str) -> int:
 
 
 def _parse_floats(texts: Any, kind: Any, is_requested: bool, is_exact: bool) -> Converted:
-    bad = _misses(texts, _FLOATS[is_requested])
+    is_plain = not is_requested and _are_decimals(texts.drop_null())
+    bad = np.zeros(len(texts), np.bool_) if is_plain else _misses(texts, _FLOATS[is_requested])
     good = _blank(texts, bad)
     if is_exact and good.null_count < len(good):
         valid = np.flatnonzero(as_mask(good.is_valid()))
