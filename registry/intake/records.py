@@ -168,14 +168,17 @@ class Occurrences:
     def count(self, hashes: Hashes) -> npt.NDArray[np.int64]:
         """Return the number of earlier occurrences of each hash, shape (n,), and count these."""
         mixed = np.where(hashes, hashes, MULTIPLIER) * MULTIPLIER
-        order = order_words(mixed)  # a processor reads ascending slots of a large table in a third of the time
-        ordered, counts = mixed[order], np.empty(len(hashes), np.int64)
-        if not _has_equal(ordered):  # almost always
-            counts[order] = self._count(ordered, 0)
-            return counts
-        starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-        sizes = np.diff(starts, append=len(hashes))
-        counts[order] = np.arange(len(hashes)) + np.repeat(self._count(ordered[starts], sizes - 1) - starts, sizes)
+        ordered = np.sort(mixed)  # a processor reads ascending slots of a large table in a third of the time
+        if _has_equal(ordered):
+            starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+            sizes = np.diff(starts, append=len(hashes))
+            numbers = np.arange(len(hashes)) + np.repeat(self._count(ordered[starts], sizes - 1) - starts, sizes)
+        else:
+            numbers = self._count(ordered, 0)
+        if not numbers.any():  # almost always
+            return numbers
+        counts = np.empty_like(numbers)
+        counts[order_words(mixed)] = numbers
         return counts
 
     def _count(self, hashes: Hashes, repeated: int | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -222,7 +225,10 @@ _LEAST_SLOTS: Final = 2**14
 MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)  # An odd number with many bits: 2**64 divided by the golden ratio.
 
 
-def _has_equal(ordered: Hashes) -> bool:
+def _has_equal(hashes: Hashes) -> bool:
+    if (hashes[1:] > hashes[:-1]).all():  # as numbers of rows
+        return False
+    ordered = np.sort(hashes)
     return bool((ordered[1:] == ordered[:-1]).any())
 
 
@@ -303,7 +309,7 @@ class KeyCandidates:
             return None
         columns = self._columns or {}
         names = sorted(columns.keys() & set(stored), key=_sort_key)
-        return next((name for name in names if not _has_equal(np.sort(np.concatenate(columns[name])))), None)
+        return next((name for name in names if not _has_equal(np.concatenate(columns[name]))), None)
 
 
 def describe_candidate(name: str, *, is_first: bool) -> str:
@@ -352,7 +358,7 @@ def _hashes(table: Any, name: str) -> Hashes | None:
         # An empty text may be a null in a table of text, and is useless as a key.
         if isinstance(texts, BytesColumn) and texts.sizes.all():
             hashes = hash_items(flat.data, texts.starts, texts.sizes)[0]
-    return None if hashes is None or _has_equal(hashes := np.sort(hashes)) else hashes
+    return None if hashes is None or _has_equal(hashes) else hashes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
