@@ -390,6 +390,6 @@ def _line_ends(data: bytes) -> npt.NDArray[np.bool_]:
     is_end: npt.NDArray[np.bool_] = array == ord("\n")
     if b"\r" in data:
         alone = array == ord("\r")
-        alone[:-1] &= ~is_end[1:]
+        np.greater(alone[:-1], is_end[1:], out=alone[:-1])  # and not, in one pass
         is_end |= alone
     return is_end
