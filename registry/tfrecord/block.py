@@ -331,7 +331,9 @@ def _walk_in_step(data: Octets, start: int, before: Places, *, limit: int, most:
     reaches = (walked == ends[:, None]).any(axis=1)  # a start may be bytes of a record that look like a header
     num_runs = ends.size if reaches.all() else int(reaches.argmin())
     walked = walked[:num_runs]
-    return np.append(walked.take(np.flatnonzero(walked < ends[:num_runs, None])), heads[num_runs])[: most + 1]
+    starts = np.append(walked.take(np.flatnonzero(walked < ends[:num_runs, None])), heads[num_runs])[: most + 1]
+    is_long = np.ndarray(data.size - 7, "<u4", data, offset=4, strides=(1,))[starts[:-1]] != 0  # 4 GiB or more: damage
+    return starts[: int(is_long.argmax()) + 1] if is_long.any() else starts
 
 
 def _walk_alike(data: Octets, start: int, stride: int, *, limit: int, most: int) -> Places:

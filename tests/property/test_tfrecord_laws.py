@@ -133,3 +133,14 @@ def test_frames_walked_in_step_equal_frames_walked_one_by_one(
     starts, end = walk_one_by_one(view, 0, limit, most)
     walked = walk_frames(np.frombuffer(content, np.uint8), 0, limit=limit, most=most)
     assert walked.tolist() == [*starts, end]
+
+
+@pytest.mark.parametrize("byte", range(8))
+def test_frames_walked_in_step_end_at_a_length_that_has_any_damaged_byte(byte: int) -> None:
+    chosen = np.random.default_rng(3).integers(80, len(PAYLOADS), 8000).tolist()
+    content = bytearray(b"".join(frame_record(PAYLOADS[number]) for number in chosen))
+    whole, _ = walk_one_by_one(memoryview(content), 0, len(content), 8000)
+    content[whole[3000] + byte] ^= 255
+    starts, end = walk_one_by_one(memoryview(content), 0, len(content), 8000)
+    walked = walk_frames(np.frombuffer(content, np.uint8), 0, limit=len(content), most=8000)
+    assert walked.tolist() == [*starts, end]
