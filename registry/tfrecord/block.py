@@ -324,9 +324,7 @@ def _walk_in_step(data: Octets, start: int, before: Places, *, limit: int, most:
     steps = [heads[:-1]]
     while (steps[-1] < ends).any() and len(steps) < 4 * apart // mean:
         here = np.minimum(steps[-1], limit - FRAMING_BYTES)
-        here += lengths[here]
-        here += FRAMING_BYTES
-        steps.append(here)
+        steps.append(here + lengths[here] + FRAMING_BYTES)
     walked = np.stack(steps, axis=1)
     reaches = (walked == ends[:, None]).any(axis=1)  # a start may be bytes of a record that look like a header
     num_runs = ends.size if reaches.all() else int(reaches.argmin())
