@@ -3,7 +3,6 @@ from __future__ import annotations
 import gc
 import inspect
 import os
-import subprocess
 import sys
 import tempfile
 import traceback
@@ -258,21 +257,6 @@ def test_network_file_systems_are_recognized_by_their_mounts(tmp_path: Path, pat
 
     assert urls.network_filesystem(Path(path), mounts=mounts) == expected
     assert urls.network_filesystem(Path(path), mounts=tmp_path / "none") is None
-
-
-def test_finding_a_dataset_does_not_import_alembic(tmp_path: Path) -> None:
-    with open_catalog(tmp_path / "catalog.db") as catalog:
-        publish(catalog, "mnist:1.0.0")
-    program = (
-        "import sys; from registry.catalog import open_catalog; open_catalog(sys.argv[1]).find('mnist'); "
-        "print([name for name in ('alembic', 'mako', 'sqlalchemy.orm', 'numpy', 'psycopg') if name in sys.modules])"
-    )
-
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "catalog.db")], capture_output=True, text=True, check=True
-    )
-
-    assert done.stdout == "[]\n"
 
 
 @FORKING

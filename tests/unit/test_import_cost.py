@@ -14,7 +14,7 @@ import registry.features
 
 HEAVY = {
     "numpy", "sqlalchemy", "sqlalchemy.dialects.postgresql", "alembic", "rich", "pydantic", "google.protobuf", "fsspec",
-    "PIL", "yaml", "semver", "difflib", "ray",
+    "PIL", "yaml", "semver", "difflib", "ray", "mako", "sqlalchemy.orm", "psycopg", "cryptography",
 }  # fmt: skip
 OF_OTHER_COMMANDS = {
     "registry.catalog.outcomes", "registry.catalog.log_verify", "registry.catalog.locations", "registry.statistics",
@@ -77,8 +77,8 @@ def loaded_by_commands(path: str) -> dict[str, set[str]]:
     code = (
         f"{command(path, 'list')}\nimport json\nprint(json.dumps(['list', list(sys.modules)]), flush=True)\n"
         f"for line in {COMMANDS!r}:\n    if not os.fork():\n        sys.stdout, shown = io.StringIO(), sys.stdout\n"
-        "        assert run(line) == 0\n        print(json.dumps([' '.join(line), list(sys.modules)]), file=shown)\n"
-        "        break\n    assert os.wait()[1] == 0\n"
+        "        assert run(line) == 0\n        line = json.dumps([' '.join(line), list(sys.modules)])\n"
+        "        print(line, file=shown, flush=True)\n        os._exit(0)\n    assert os.wait()[1] == 0\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return {line: set(modules) for line, modules in map(json.loads, done.stdout.splitlines())}
