@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import rasterio
+from support import warm_python
 from support.golden import check_errors
 from support.levels import cases
 
@@ -188,7 +189,7 @@ def test_a_process_killed_half_way_leaves_no_partial_file(
     path = tmp_path / "x.tif"
     if before is not None:
         path.write_bytes(before)
-    with subprocess.Popen(
+    with warm_python.Popen(
         [sys.executable, "-c", _SLOW, str(path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
         assert process.stdout.readline() == "half\n"
@@ -224,11 +225,11 @@ except StorageError as error:
 def test_a_full_disk_is_reported_and_leaves_no_files(tmp_path: Path, share: float) -> None:
     path = tmp_path / "x.tif"
     command = [sys.executable, "-c", _LIMITED, str(path)]
-    whole = subprocess.run([*command, str(2**30)], capture_output=True, text=True, check=True)
+    whole = warm_python.run([*command, str(2**30)], capture_output=True, text=True, check=True)
     assert (whole.stdout, whole.stderr) == ("", "")
     size = path.stat().st_size
     path.unlink()
-    limited = subprocess.run([*command, str(int(size * share))], capture_output=True, text=True, check=True)
+    limited = warm_python.run([*command, str(int(size * share))], capture_output=True, text=True, check=True)
     assert limited.stdout.startswith(f"cannot write {path}: ")
     assert names_in(tmp_path) == []
 

@@ -46,7 +46,7 @@ def test_a_long_cell_that_is_not_a_number_is_quickly_read_as_text(tmp_path: Path
 
 
 def test_a_header_of_many_columns_is_read_at_once(tmp_path: Path) -> None:
-    names = [f"c{number}" for number in range(30_000)]
+    names = [f"c{number}" for number in range(20_000)]
     (tmp_path / "rows.csv").write_text(",".join(names) + "\n" + ",".join("1" for _ in names) + "\n")
     (row,) = read_rows(tmp_path / "rows.csv")
     assert list(row) == names
