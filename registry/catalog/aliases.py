@@ -18,7 +18,7 @@ from registry.catalog.names import is_named
 from registry.catalog.outcomes import AliasChange, AliasMove, AliasSummary
 from registry.catalog.pages import checks_limit
 from registry.catalog.queries import find_version_id
-from registry.catalog.rows import check_text
+from registry.catalog.rows import check_text, read_identity
 from registry.catalog.selection import (
     NAMES,
     NUMBER,
@@ -124,10 +124,8 @@ class SqlAliases(SqlGroup):
             query = in_page(query, self._engine.dialect.name, after, limit, alias=alias.c.name)
             return tuple(
                 AliasSummary(
-                    name=row.builder_name,
-                    config=row.config_name or None,
+                    **read_identity(row),
                     alias=row.name,
-                    version=Version(row.major, row.minor, row.patch),
                     state=VersionState(row.state),
                     set_at=row.set_at,
                     set_by=row.set_by,

@@ -26,6 +26,7 @@ from registry.catalog.rows import (
     decode_metadata,
     json_agg,
     read_canonical,
+    read_identity,
     read_json,
     read_names,
     read_number,
@@ -338,10 +339,8 @@ def _read_size(row: Any) -> VersionSize:
     locations = current_locations(row.location, steps)
     recorded = dict.fromkeys([row.location, *(step.location for step in steps)])
     return VersionSize(
-        name=row.builder_name,
+        **read_identity(row),
         names=read_names(row),
-        config=row.config_name or None,
-        version=Version(row.major, row.minor, row.patch),
         state=VersionState(row.state),
         locations=locations,
         former=tuple(location for location in recorded if location not in locations),
@@ -559,11 +558,9 @@ def _split_sizes(
 
 
 def _read_summary(row: sa.Row[*tuple[Any, ...]], splits: tuple[tuple[str, int, int], ...]) -> VersionSummary:
-    version = Version(row.major, row.minor, row.patch)
+    identity = read_identity(row)
     return VersionSummary(
-        name=row.builder_name,
-        config=row.config_name or None,
-        version=version,
+        **identity,
         canonical=read_canonical(row),
         state=VersionState(row.state),
         state_message=row.state_message,
@@ -571,7 +568,7 @@ def _read_summary(row: sa.Row[*tuple[Any, ...]], splits: tuple[tuple[str, int, i
         num_examples=sum(examples for _, examples, _ in splits),
         num_bytes=sum(size for _, _, size in splits),
         splits=tuple(split_name for split_name, _, _ in splits),
-        release_note=json.loads(row.release_notes_json).get(str(version), ""),
+        release_note=json.loads(row.release_notes_json).get(str(identity["version"]), ""),
         content_digest=row.content_digest,
         published_at=row.published_at,
         published_by=row.published_by,

@@ -128,9 +128,7 @@ def version_values(version: DatasetVersion) -> dict[str, Any]:
 def read_version(row: sa.Row[*tuple[Any, ...]], splits: Sequence[Split]) -> DatasetVersion:
     """The dataset version of a row of ``selection.find_version``."""
     return DatasetVersion(
-        name=row.builder_name,
-        config=row.config_name or None,
-        version=Version(row.major, row.minor, row.patch),
+        **read_identity(row),
         splits=tuple(_named_files(split, row.builder_name) for split in splits),
         features_json=require_text(row.features_json),
         labels=dict(_read_labels(row.labels_json)),
@@ -154,9 +152,15 @@ def read_version(row: sa.Row[*tuple[Any, ...]], splits: Sequence[Split]) -> Data
     )
 
 
+def read_identity(row: sa.Row[*tuple[Any, ...]]) -> dict[str, Any]:
+    """The values ``name``, ``config`` and ``version`` of a row of ``builder``, ``builder_config`` and a number."""
+    number = Version(row.major, row.minor, row.patch)
+    return {"name": row.builder_name, "config": row.config_name or None, "version": number}
+
+
 def read_reference(row: sa.Row[*tuple[Any, ...]]) -> Reference:
-    """The exact reference in the columns ``builder_name``, ``config_name``, ``major``, ``minor`` and ``patch``."""
-    return Reference.exactly(row.builder_name, row.config_name or None, Version(row.major, row.minor, row.patch))
+    """The exact reference of such a row."""
+    return Reference.exactly(**read_identity(row))
 
 
 def read_attachment(values: Mapping[str, Any] | sa.RowMapping) -> Attachment:

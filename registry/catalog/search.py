@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from registry.catalog.faults import REINDEX
 from registry.catalog.names import names_column
-from registry.catalog.rows import by_bytes, decode_metadata, read_canonical, read_names
+from registry.catalog.rows import by_bytes, decode_metadata, read_canonical, read_identity, read_names
 from registry.catalog.search_words import (
     FIELDS,
     SearchWords,
@@ -35,7 +35,7 @@ from registry.catalog.urls import describe_url
 from registry.catalog.values import SearchHit, stored_values
 from registry.catalog.web_urls import first_step
 from registry.errors import CatalogError, UsageError
-from registry.model import Version, VersionState, listed, version_status, whole_number
+from registry.model import VersionState, listed, version_status, whole_number
 
 SCORES: Final = {"A": 64, "B": 16, "C": 4, "D": 1}
 """The value of a match in a name (A), in tags or features (B), in the description (C), and in details (D)."""
@@ -236,14 +236,12 @@ def _score(kind: str, search_words: SearchWords) -> sa.ColumnElement[int]:
 
 
 def _read_hit(row: sa.Row[*tuple[Any, ...]], search_words: SearchWords) -> SearchHit:
-    number = Version(row.major, row.minor, row.patch)
+    identity = read_identity(row)
     description = decode_metadata(row.metadata_json, "{}").description
     stored = row._asdict()
     return SearchHit(
-        name=row.builder_name,
-        config=row.config_name or None,
-        version=number,
-        status=version_status(number, VersionState(row.state), read_canonical(row)),
+        **identity,
+        status=version_status(identity["version"], VersionState(row.state), read_canonical(row)),
         description=description,
         matched=matched_fields({field: stored[field] for field in FIELDS}, search_words.words),
         snippet=snippet(description, search_words.words),
