@@ -111,7 +111,8 @@ class Changes:
     Attributes:
         old, new: the versions.
         changes: the differences; empty if the content is the same.
-        common: the features that both versions have with the same type. Records are compared by their values.
+        common: the features that both versions have with the same type, except that one of them may be optional or
+            have more classes. Records are compared by their values.
         differing: for each common split, pairs of ranges of records (in old, in new) that may differ; empty if none do.
         key: the feature whose values are the keys of the records in both versions, as recorded by ``registry add``, or
             None. Records are matched by their keys, whatever else has changed.
@@ -167,7 +168,9 @@ def compare_versions(old: FingerprintedVersion, new: FingerprintedVersion) -> Ch
         *_compare_splits(old.version, new.version),
         *_compare_features(before, after),
         *_compare_empty_dicts(*features),
-        *_compare_records(old, new, common),
+        *_compare_records(
+            old, new, [path for path in common if _is_optional(before[path]) == _is_optional(after[path])]
+        ),
         *_compare_rules(old.version, new.version),
         *_compare_storage(old.version, new.version),
         *_compare_metadata(old.version, new.version),
@@ -198,12 +201,12 @@ def _with_features(version: FingerprintedVersion, paths: Collection[str]) -> Fin
 
 
 def common_features(old: DatasetVersion, features: FeaturesDict) -> tuple[str, ...]:
-    """The features that ``old`` and a version with ``features`` have with the same type, sorted."""
+    """The features that ``old`` and a version with ``features`` have with comparable values, sorted."""
     return _common(_columns(_features(old)), _columns(features))
 
 
 def _common(before: Mapping[str, Column], after: Mapping[str, Column]) -> tuple[str, ...]:
-    return tuple(sorted(path for path in before if path in after and _type(before[path]) == _type(after[path])))
+    return tuple(sorted(path for path in before if path in after and _are_comparable(before[path], after[path])))
 
 
 def _key_kind(version: DatasetVersion) -> str | None:
@@ -255,6 +258,8 @@ def _compare_features(before: Mapping[str, Column], after: Mapping[str, Column])
             brief = _brief(path, column, after[path])
             if classes := _describe_classes(column.leaf, after[path].leaf):
                 text, brief = f"{text}; {classes}", f"{brief} ({classes})"
+            if not _are_comparable(column, after[path]):
+                text = f"{text}; its values were not compared"
             yield _major("features", path, text, brief)
     for path, column in sorted(after.items()):
         if path not in before:
@@ -284,7 +289,7 @@ def _compare_empty_dicts(old: FeaturesDict, new: FeaturesDict) -> Iterator[Chang
         yield Change(level=ChangeLevel.MINOR, kind="features", where=path, text=text)
 
 
-def _compare_records(old: FingerprintedVersion, new: FingerprintedVersion, common: tuple[str, ...]) -> Iterator[Change]:
+def _compare_records(old: FingerprintedVersion, new: FingerprintedVersion, common: Collection[str]) -> Iterator[Change]:
     names = [split.name for split in new.version.splits]
     for split in old.version.splits:
         if split.name not in names or old.version.content_digest == new.version.content_digest:
@@ -394,17 +399,36 @@ def _dicts(feature: Feature, names: tuple[str, ...] = ()) -> dict[str, bool]:
 
 def _type(column: Column) -> tuple[object, ...]:
     """The part of a type that readers depend on: not the encoding of a tensor, and not its documentation."""
+    return _values(column), _class_name(column.leaf), _is_optional(column), _classes(column.leaf)
+
+
+def _values(column: Column) -> tuple[object, ...]:
+    """The part of a type on which the meaning of its values depends, without classes, and whether it is optional."""
     leaf = column.leaf
-    own: tuple[object, ...] = ()
-    if isinstance(leaf, (ClassLabel, LabeledImage)):
-        own = (leaf.num_classes, leaf.names)
-    elif isinstance(leaf, BBox):
-        own = (leaf.bbox_format,)
+    own: object = None
+    if isinstance(leaf, BBox):
+        own = leaf.bbox_format
     elif isinstance(leaf, Tensor):
-        own = (leaf.optional and not column.lengths, time_type_of(leaf))
+        own = time_type_of(leaf)
     elif isinstance(leaf, RawFeature):
-        own = (leaf.class_name,)
-    return _class_name(column.leaf), leaf.dtype, leaf.shape, column.lengths, column.words, own
+        own = leaf.class_name
+    kind = "Tensor" if isinstance(leaf, Text) else _class_name(leaf)  # an optional text is a tensor
+    return kind, leaf.dtype, leaf.shape, column.lengths, column.words, own
+
+
+def _is_optional(column: Column) -> bool:
+    return isinstance(column.leaf, Tensor) and column.leaf.optional and not column.lengths
+
+
+def _classes(leaf: Leaf) -> tuple[int | None, tuple[str, ...] | None]:
+    return (leaf.num_classes, leaf.names) if isinstance(leaf, ClassLabel | LabeledImage) else (None, None)
+
+
+def _are_comparable(before: Column, after: Column) -> bool:
+    """Whether equal values have the same meaning: new classes may follow, and one of the columns may be optional."""
+    (_, old), (_, new) = _classes(before.leaf), _classes(after.leaf)
+    is_renumbered = (old is None) != (new is None) or any(a != b for a, b in zip(old or (), new or (), strict=False))
+    return _values(before) == _values(after) and not is_renumbered
 
 
 def _class_name(leaf: Leaf) -> str:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from registry.display import Convert, converter_of, time_types
 from registry.envelope import fields_of
 from registry.errors import CorruptExampleError, MissingExtraError
-from registry.features import ClassLabel, FeaturesDict, Ragged
+from registry.features import ClassLabel, Feature, FeaturesDict, Ragged, Tensor
 from registry.features.containers import columns_of, content_path
 from registry.features.content import ContentReader, content_bytes
 from registry.model import LEAF_EXAMPLES, Advance, listed
@@ -210,6 +210,23 @@ def first_difference(changes: Changes, old: StoredSplits, new: StoredSplits) -> 
     return None
 
 
+def _with_optional(stored: StoredSplits, others: FeaturesDict) -> StoredSplits:
+    """``stored``, with optional features where those of ``others`` are: equal values then have the same content."""
+
+    def read_as(mine: Feature, other: Feature) -> Feature:
+        if type(mine) is FeaturesDict and type(other) is FeaturesDict:
+            return read_all(mine, other)
+        if isinstance(mine, Tensor) and isinstance(other, Tensor) and other.optional and not mine.optional:
+            return Tensor(shape=mine.shape, dtype=mine.dtype, encoding=mine.encoding, optional=True)
+        return mine
+
+    def read_all(mine: FeaturesDict, others: FeaturesDict) -> FeaturesDict:
+        return FeaturesDict({name: read_as(inner, others.get(name, inner)) for name, inner in mine.items()})
+
+    features = read_all(stored.features, others)
+    return stored if features == stored.features else replace(stored, features=features)
+
+
 @dataclass(frozen=True, slots=True)
 class _SplitPair:
     """A split of two versions: the files of both, its index in each, the decoders, and how records are read.
@@ -237,6 +254,7 @@ class _SplitPair:
         advance: Advance | None,
     ) -> _SplitPair:
         first, second = ([split.name for split in side.splits].index(name) for side in (old, new))
+        old, new = _with_optional(old, new.features), _with_optional(new, old.features)
         readers = ContentReader(old.features), ContentReader(new.features)
         return cls(name, (old, new), (first, second), readers, key, processes, advance)
 

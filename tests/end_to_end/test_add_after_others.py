@@ -36,7 +36,8 @@ def test_a_dataset_of_a_builder_or_of_tfds_is_continued_under_the_number_of_the_
     for name, number in (("animals", "2.0.0"), ("beasts", "3.0.0")):
         report = catalog.add(ROWS, name, replace=True)
         assert (str(report.reference), report.outcome) == (f"{name}:{number}", "published")
-        assert "feature age is Tensor int64, was Tensor int32" in [one.text for one in report.changes.changes]
+        text = "feature age is Tensor int64, was Tensor int32; its values were not compared"
+        assert text in [one.text for one in report.changes.changes]
         assert add(catalog, ROWS, name) == f"unchanged {name}:{number}"
         more = [{**row, "wild": False} for row in ROWS]
         assert add(catalog, more, name) == f"published {name}:{number.replace('.0.0', '.1.0')}"

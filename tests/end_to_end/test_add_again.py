@@ -528,3 +528,45 @@ def test_nanoseconds_have_the_same_keys_and_texts_without_pandas(
 
     assert (done.stdout, done.stderr) == ("published\n", "")
     assert catalog.add(tmp_path / "rows.parquet", "times", **options).outcome == "unchanged"  # pyarrow imported pandas
+
+
+def differences(report: Any) -> dict[str, tuple[tuple[str, str, str], ...]]:
+    (records,) = report.diff.records
+    return {change.key[1]: change.features for change in records.first if change.kind == "changed"}
+
+
+def test_the_diff_shows_values_that_became_null(tmp_path: Path, catalog: Catalog) -> None:
+    add_csv(catalog, tmp_path, 'id,name,price\n1,lamp,19.5\n2,chair,42.0\n3,"",7.5\n', key="id")
+    changed = 'id,name,price\n1,lamp,19.5\n2,,\n3,"",8.5\n'
+    types = {"name": "Text?", "price": "float64?"}
+    nulls = add_csv(catalog, tmp_path, changed, features=types)
+    assert differences(nulls) == {
+        "2": (("name", "'chair'", "null"), ("price", "42.0", "null")),
+        "3": (("price", "7.5", "8.5"),),
+    }
+    assert nulls.diff.records[0].same == 1
+    back = add_csv(catalog, tmp_path, changed.replace(",,", ",stool,9"), retype=True)
+    assert differences(back) == {"2": (("name", "null", "'stool'"), ("price", "null", "9.0"))}
+    assert back.diff.records[0].same == 2
+
+
+def test_the_diff_shows_values_of_objects_that_became_null(catalog: Catalog) -> None:
+    catalog.add([{"id": 1, "size": {"x": 1}}, {"id": 2, "size": {"x": 2}}], "rows", key="id")
+    report = catalog.add([{"id": 1, "size": {"x": 1}}, {"id": 2, "size": {"x": None}}], "rows", retype=True)
+    assert differences(report) == {"2": (("size/x", "2", "null"),)}
+
+
+def test_the_diff_shows_labels_that_changed_while_a_class_was_added(tmp_path: Path, catalog: Catalog) -> None:
+    text = "id,label\n1,cat\n2,dog\n"
+    add_csv(catalog, tmp_path, text, key="id", features={"label": "ClassLabel"})
+    report = add_csv(catalog, tmp_path, text.replace("2,dog", "2,cat\n3,ant"))
+    assert differences(report) == {"2": (("label", "'dog'", "'cat'"),)}
+    assert "label has 3 classes, had 2 (new: 'ant')" in [change.brief for change in report.changes.changes]
+
+
+def test_the_diff_says_which_values_it_did_not_compare(tmp_path: Path, catalog: Catalog) -> None:
+    add_csv(catalog, tmp_path, "id,price\n1,7\n", key="id")
+    report = add_csv(catalog, tmp_path, "id,price\n1,8.5\n", features={"price": "float64"})
+    assert [change.text for change in report.diff.changes.changes] == [
+        "feature price is Tensor float64, was Tensor int64; its values were not compared"
+    ]

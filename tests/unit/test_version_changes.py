@@ -187,7 +187,8 @@ def test_a_retyped_feature_is_a_major() -> None:
     def compare_types(before: Any, after: Any) -> str:
         old = described(splits={"train": []}, features=FeaturesDict({"x": before}))
         changes = compare(old, splits={"train": []}, features=FeaturesDict({"x": after}))
-        assert changes.common == ()
+        is_compared = "its values were not compared" not in changes.changes[0].text
+        assert changes.common == (("x",) if is_compared else ())
         return "".join(f"{' '.join(line)}\n" for line in lines_of(changes))
 
     check_texts(
