@@ -90,7 +90,7 @@ def open_json(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYT
     layouts: list[str] = []
 
     def open_file(name: str) -> Reader | None:
-        layout = _look_at(files.store, name, options.records)
+        layout = _look_at(files.store, name, options.records, is_remembered="records" in options.remembered)
         if layout is None:
             return None
         layouts.append(layout.describe())
@@ -130,8 +130,12 @@ class _Layout:
         return "a list of objects" if self.is_list else "an object per line"
 
 
-def _look_at(store: Store, name: str, records: str | None) -> _Layout | None:
-    """Detect the layout of a file. Returns None if it has no rows. ``records`` is as in ``AddOptions``."""
+def _look_at(store: Store, name: str, records: str | None, *, is_remembered: bool) -> _Layout | None:
+    """Detect the layout of a file. Returns None if it has no rows.
+
+    ``records`` is as in ``AddOptions``. If it comes from the previous version, it does not apply to a list, or to an
+    object per line, which the same records may have become.
+    """
     with open_text(store, name) as stream:
         data, is_whole = b"", False
         while not is_whole and not data.strip():
@@ -145,6 +149,9 @@ def _look_at(store: Store, name: str, records: str | None) -> _Layout | None:
         is_list = data.lstrip().startswith(b"[")
         if is_list and is_whole and re.fullmatch(rb"\s*\[\s*\]\s*", data):
             return None
+        is_line = records not in (None, _OBJECT_ITSELF) and bool(_LINES_NAME.search(name))
+        if is_remembered and (is_list or (is_line and ListElements(str(records)).find_start(data) is None)):
+            records = None
         list_key, has_lines = None, False
         if not is_list and records in (None, _OBJECT_ITSELF):
             has_lines = _check_objects(name, data, None if is_whole else stream, is_record=records is not None)

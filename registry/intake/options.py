@@ -255,11 +255,12 @@ class AddOptions(Description):
         """Refuse options that have no effect on a source of this kind. Raises UsageError."""
         if kind != "hugging_face":  # whose card may name CSV files
             self.require_csv(kind)
-        if self.records is not None and kind not in ("json", "croissant", "hugging_face"):
+        has_records = self.records is not None and "records" not in self.remembered
+        if has_records and kind not in ("json", "croissant", "hugging_face"):
             raise UsageError(
                 f"{spell('records', self.records)}: a source of the kind {kind} contains only one set of records",
                 hint="Leave it out.",
-                details={"kind": kind, "records": self.records[:200]},
+                details={"kind": kind, "records": str(self.records)[:200]},
             )
         if self.paths and "paths" not in self.remembered and kind in ("arrays", "croissant"):
             raise UsageError(

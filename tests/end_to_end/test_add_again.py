@@ -570,3 +570,21 @@ def test_the_diff_says_which_values_it_did_not_compare(tmp_path: Path, catalog: 
     assert [change.text for change in report.diff.changes.changes] == [
         "feature price is Tensor float64, was Tensor int64; its values were not compared"
     ]
+
+
+def test_the_key_of_a_list_is_forgotten_for_the_same_records_in_another_form(tmp_path: Path, catalog: Catalog) -> None:
+    rows = [{"id": 1, "name": "lamp"}, {"id": 2, "name": "desk"}]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "wrapped.json").write_text(json.dumps({"version": 1, "data": rows}))
+    catalog.add(tmp_path / "wrapped.json", "shop", records="data")
+    (tmp_path / "list.json").write_text(json.dumps(rows))
+    (tmp_path / "lines.jsonl").write_text(lines)
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "table.parquet")
+    for name in ("wrapped.json", "list.json", "lines.jsonl", "table.parquet"):
+        assert catalog.add(tmp_path / name, "shop", replace=True).outcome == "unchanged"
+    (tmp_path / "wrapped.jsonl").write_text(json.dumps({"version": 1, "data": rows}))
+    assert catalog.add(tmp_path / "wrapped.jsonl", "shop", replace=True).outcome == "unchanged"
+    (tmp_path / "indented.jsonl").write_text("".join(json.dumps(row, indent=1) + "\n" for row in rows))
+    catalog.add(tmp_path / "indented.jsonl", "objects", records=".")
+    for name in ("indented.jsonl", "list.json", "lines.jsonl"):
+        assert catalog.add(tmp_path / name, "objects", replace=True).outcome == "unchanged"
