@@ -67,6 +67,9 @@ _OTHER_FORMATS: Final = (
     ((".sas7bdat", ".xpt"), "Read it with pandas: registry.add(pandas.read_sas({path!r}), 'NAME')"),
     ((".orc",), "Read it with pandas: registry.add(pandas.read_orc({path!r}), 'NAME')"),
     ((".xml",), "Read it with pandas: registry.add(pandas.read_xml({path!r}), 'NAME')"),
+    ((".html", ".htm"), "Read a table with pandas: registry.add(pandas.read_html({path!r})[0], 'NAME')"),
+    ((".yaml", ".yml"), "Read it in Python, if it is a list: registry.add(yaml.safe_load(open({path!r})), 'NAME')"),
+    ((".rda", ".rdata", ".rds"), "Write it in R, then add the file: write.csv(FRAME, 'NAME.csv', row.names = FALSE)"),
     (
         (".db", ".sqlite", ".sqlite3"),
         "Read a table with pandas: registry.add(pandas.read_sql('SELECT * FROM T', 'sqlite:///' + {path!r}), 'NAME')",
@@ -392,12 +395,11 @@ def _ambiguous(files: Files, found: Mapping[str, Sequence[str]], archives: Seque
 def _unknown(files: Files) -> SourceError:
     unknown = [name for name in files.names if kind_of(name) is None and _why_side_file(name) is None] or files.names
     names = ", ".join(map(repr, unknown[:3])) + (" ..." if unknown[3:] else "")
-    hints = {hint for name in unknown[:3] if (hint := _how_to_read(files, name))}
+    hints = {_how_to_read(files, name) for name in unknown[:3]}
     return SourceError(
         f"{files.location}: the kind of {names} is unknown",
-        hint=hints.pop()
-        if len(hints) == 1
-        else f"Name the kind: {spell('kind=KIND')}, with one of {', '.join(KINDS)}. "
+        hint=(hints.pop() if len(hints) == 1 else None)
+        or f"Name the kind: {spell('kind=KIND')}, with one of {', '.join(KINDS)}. "
         "Or read the files in Python, and pass rows: registry.add([{'id': 1}, {'id': 2}], 'NAME')",
         details={"location": files.location, "files": list(files.names[:100])},
     )

@@ -235,6 +235,15 @@ def test_the_hint_for_files_of_other_software_fits_all_of_them(tmp_path: Path) -
     )
 
 
+def test_yaml_html_and_files_of_r_say_how_to_add_them(tmp_path: Path) -> None:
+    ways = {"a.yaml": "yaml.safe_load(open('", "a.html": "pandas.read_html('", "a.rda": "write.csv(FRAME, 'NAME.csv'"}
+    for name, way in ways.items():
+        folder = write(tmp_path / name, {name: b"- id: 1\n"})
+        assert way in (error_of(folder).hint or "")
+        write(folder, {"b.trees": b"(S (NP"})  # the others are of another kind
+        assert (error_of(folder).hint or "").startswith("Name the kind: kind=KIND")
+
+
 def test_pictures_and_their_masks_are_no_classes(tmp_path: Path) -> None:
     pairs = {f"{split}/{name}": PNG for split in ("train", "test") for name in ("images/1.png", "Masks/1.png")}
     error = error_of(write(tmp_path, pairs))
