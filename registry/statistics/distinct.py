@@ -9,6 +9,7 @@ Sources: Flajolet et al., HyperLogLog (2007); Ertl, New cardinality estimation a
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -23,7 +24,7 @@ _LOG_2: Final = 0.6931471805599453  # its last bit may differ between machines
 _LAST_FACTOR: Final = 0x94D049BB133111EB
 _LAST_SHIFT: Final = 31
 
-_PART: Final = 2**14
+HASHES_PER_STEP: Final = 2**14
 """The number of hashes per step, whose arrays take memory that was used before: new pages cost more than the work."""
 
 _FACTORS: Final = np.uint64(0x9E3779B97F4A7C15) ** np.arange(1, 11, dtype=np.uint64)
@@ -51,7 +52,7 @@ def equal_places(*hashes: Hashes) -> npt.NDArray[np.int32]:
     for factor in _FACTORS:
         shift = np.uint64(63 - left.size.bit_length())
         table = np.empty(2 ** (64 - int(shift)), np.int32)
-        parts = [slice(start, start + _PART) for start in range(0, left.size, _PART)]
+        parts = [slice(start, start + HASHES_PER_STEP) for start in range(0, left.size, HASHES_PER_STEP)]
         for part in parts:
             table[(first[part] * factor >> shift).view(np.int64)] = left[part]
         rest = [left[:0]]
@@ -77,6 +78,29 @@ def equal_places(*hashes: Hashes) -> npt.NDArray[np.int32]:
         _, firsts, groups = np.unique(columns, axis=1, return_index=True, return_inverse=True)
         result[left] = left[firsts[groups]]
     return result
+
+
+def crowded_places(parts: Sequence[Hashes], *, is_mixed: bool) -> list[npt.NDArray[np.int64]] | None:
+    """Return the places in each part of the hashes that may be equal to others, or None if most of the first part are.
+
+    A hash that is alone in its slot of a table equals no other. The table has a byte for each slot: writing places, as
+    ``equal_places`` does, takes twice the time if few hashes are equal. ``is_mixed`` chooses other slots.
+
+    >>> crowded_places([np.array([7, 8 << 60], np.uint64), np.array([9 << 60, 7], np.uint64)], is_mixed=False)
+    [array([0]), array([1])]
+    """
+    shift = np.uint64(61 - sum(part.size for part in parts).bit_length())
+
+    def slots(part: Hashes) -> npt.NDArray[np.int64]:
+        places: npt.NDArray[np.int64] = ((part * _FACTORS[0] if is_mixed else part) >> shift).view(np.int64)
+        return places
+
+    table = np.ones(2 ** (64 - int(shift)), np.uint8)
+    for part in parts:
+        np.multiply.at(table, slots(part), np.uint8(16))  # results in 16 for one hash, and in 0 for several
+        if part is parts[0] and 2 * np.count_nonzero(table.take(slots(part), mode="clip")) < part.size:
+            return None
+    return [np.flatnonzero(table.take(slots(part), mode="clip") == 0) for part in parts]
 
 
 def _begin_hashes(values: npt.NDArray[Any]) -> tuple[Hashes, Hashes]:

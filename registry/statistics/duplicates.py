@@ -25,7 +25,7 @@ from registry.features.containers import FeaturesDict
 from registry.features.content import content_bytes
 from registry.features.digest_pile import DigestPile, divide_piles
 from registry.features.feature import TEXT, RawFeature
-from registry.statistics.distinct import equal_places
+from registry.statistics.distinct import HASHES_PER_STEP, crowded_places, equal_places
 from registry.statistics.values import Duplicates
 from registry.wire import FlatBlock, FlatColumn, NumberColumn, decode_example
 from registry.wire.gather import Octets, Places, as_rows, constant, cut_views, take, take_windows
@@ -135,10 +135,7 @@ def _count_repeated(piles: Iterable[Iterable[bytes | memoryview]]) -> tuple[Plac
 
     Results are in the order of the numbers, then of the splits.
     """
-    rows: list[Words] = []
-    weights: list[Places] = []
-    splits: list[int] = []
-    is_weighted = False
+    pieces: list[tuple[int, Words, Places]] = []
     for split, parts in enumerate(piles):
         for part in parts:
             piece = np.frombuffer(part, np.uint64).reshape(-1, 2)
@@ -147,10 +144,25 @@ def _count_repeated(piles: Iterable[Iterable[bytes | memoryview]]) -> tuple[Plac
             if 2 * np.count_nonzero(differ) < len(piece):
                 # Of equal neighbours, keep only the first and the last: all records of a large version may be equal.
                 kept = np.flatnonzero(differ[1:] | differ[:-1])
-                piece, weight, is_weighted = piece[kept], np.diff(kept, append=len(piece)), True
-            rows.append(piece)
-            weights.append(weight)
-            splits.append(split)
+                piece, weight = piece[kept], np.diff(kept, append=len(piece))
+            pieces.append((split, piece, weight))
+    steps = [
+        (split, rows[start : start + HASHES_PER_STEP], weight[start : start + HASHES_PER_STEP])
+        for split, rows, weight in pieces
+        for start in range(0, len(rows), HASHES_PER_STEP)
+    ]
+    # Two rounds leave about 1% of distinct digests, so the rest of this function takes little time and memory.
+    for is_mixed in (False, True):
+        crowds = crowded_places([rows[:, 0] for _, rows, _ in steps], is_mixed=is_mixed)
+        if crowds is None:
+            break
+        pieces = steps = [
+            (split, rows.take(crowd, axis=0), weight[crowd])
+            for (split, rows, weight), crowd in zip(steps, crowds, strict=True)
+        ]
+    splits = [split for split, _, _ in pieces]
+    rows = [rows for _, rows, _ in pieces]
+    weights = [weight for _, _, weight in pieces]
     groups = equal_places(*(rows[0] if len(rows) == 1 else np.concatenate([_NO_ROWS, *rows])).T)
     others = np.flatnonzero(groups != np.arange(groups.size, dtype=np.int32))
     if not others.size:
@@ -169,7 +181,7 @@ def _count_repeated(piles: Iterable[Iterable[bytes | memoryview]]) -> tuple[Plac
     again = np.flatnonzero(is_repeated)
     pairs = groups[again].astype(np.int64) * num_splits + np.array(splits)[np.searchsorted(ends, again, "right")]
     pairs, places = np.unique(pairs, return_inverse=True)
-    counts = np.bincount(places, np.concatenate(weights)[again] if is_weighted else None)
+    counts = np.bincount(places, np.concatenate(weights)[again])
     return pairs // num_splits, pairs % num_splits, counts.astype(np.int64)
 
 

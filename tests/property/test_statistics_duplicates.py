@@ -93,6 +93,26 @@ def test_duplicates_do_not_depend_on_how_many_digests_are_in_memory(splits: dict
         assert dict(zip(splits, find_duplicates(list(splits), piles), strict=True)) == expected(splits)
 
 
+@pytest.mark.parametrize("most", [2**20, 2**13])
+@pytest.mark.parametrize("num_bits", [64, 16])
+def test_few_duplicates_among_many_records_equal_brute_force(
+    monkeypatch: pytest.MonkeyPatch, most: int, num_bits: int
+) -> None:
+    """Of 16 random bits, many different digests have the same first word, or the same first bits."""
+    monkeypatch.setattr(duplicates_module, "_MOST_SORTED", most)
+    chance = np.random.default_rng(num_bits)
+    rows = chance.integers(0, 2**64, (60_000, 2), np.uint64)
+    rows[:, 0] &= np.uint64(2**64 - 2 ** (64 - num_bits))
+    places = iter(chance.permutation(np.arange(16_384, 60_000)))
+    for repetitions in (2, 16, 255, 256, 257, 513):  # a count of one byte would be 0 or 1 again
+        rows[[next(places) for _ in range(repetitions - 1)]] = rows[repetitions]
+    rows[:40_000] = chance.permutation(rows[:40_000])
+    splits = {"train": rows[:40_000], "test": rows[40_000:], "empty": rows[:0], "again": rows[20_000:20_100]}
+    piles = [pile_of_split(split.tobytes()) for split in splits.values()]
+    records = {name: [row.tobytes() for row in split] for name, split in splits.items()}
+    assert dict(zip(splits, find_duplicates(list(splits), piles), strict=True)) == expected(records)
+
+
 HARD = {
     "zeros": (FeaturesDict({"x": Text()}), [{"x": b"\0" * size} for size in range(300)]),
     "beginnings": (
