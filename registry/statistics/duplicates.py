@@ -79,7 +79,7 @@ class RecordDigester:
     def __init__(self, features: FeaturesDict) -> None:
         self._readers = codec_of(features.missing_as_none()).columns
 
-    def digests(self, block: FlatRecords) -> tuple[bytes, list[State | None]]:
+    def digests(self, block: FlatRecords) -> tuple[memoryview, list[State | None]]:
         """Return the digest of each record, 16 bytes each, and the hashes of the texts of each leaf of texts.
 
         The records must contain the features, which other folds have checked.
@@ -91,7 +91,7 @@ class RecordDigester:
             for words in _words_of(reader, flat, block, hashes):
                 state = _mix(state, words)
             texts.append(hashes[0] if hashes else None)
-        return _as_rows(state, block.num_records).tobytes(), texts
+        return _as_rows(state, block.num_records).view(np.uint8).reshape(-1).data, texts
 
 
 def pile_of_split(content: bytes = b"") -> DigestPile:

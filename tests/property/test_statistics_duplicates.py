@@ -39,7 +39,7 @@ def flatten(features: FeaturesDict, records: list[bytes]) -> FlatRecords:
 
 
 def digests_of(features: FeaturesDict, records: list[bytes]) -> list[bytes]:
-    digests = RecordDigester(features).digests(flatten(features, records))[0]
+    digests = bytes(RecordDigester(features).digests(flatten(features, records))[0])
     return [digests[place : place + DIGEST_BYTES] for place in range(0, len(digests), DIGEST_BYTES)]
 
 
