@@ -86,7 +86,6 @@ _MOST_PRINTED: Final = 17
 """No two numbers of float64 print the same with this number of digits."""
 
 _MOST_KEPT: Final = 200
-_FEW: Final = 64
 _INT64_DIGITS: Final = 19
 _MOST_DIGITS: Final = 30
 
@@ -356,33 +355,33 @@ class _Block:
     @cached_property
     def int64(self) -> Any:
         """The numbers if all texts are integers of int64, otherwise None."""
-        try:
-            if len(self.texts) > 4 * _FEW:  # a value that is not an integer is usually among the first
-                self.texts.slice(0, _FEW).cast(arrow.int64())
-            numbers = self.texts.cast(arrow.int64())
-        except arrow.ArrowInvalid:
-            return None
-        # An integer that prints as the same text has the required form; 007, -0 and 0x1F do not.
-        return numbers if numbers.cast(arrow.string()).equals(self.texts) else None
+        return _parse_plain(self.texts, arrow.int64())
 
     @cached_property
     def are_decimals(self) -> bool:
-        return _are_decimals(self.texts)
+        return _parse_plain(self.texts, arrow.float64()) is not None
 
 
-def _are_decimals(texts: Any) -> bool:
-    """Whether all texts are like -12.50, and none is null. ``_PLAIN_NUMBER`` matches more, in five times the time."""
-    data, bounds = _bytes_of(texts)
+def _parse_plain(texts: Any, kind: Any) -> Any:
+    """Parse texts like -12, or like -12.50 for floats, or null. Returns None if one has another form.
+
+    ``_INTEGER`` and ``_PLAIN_NUMBER`` take five times as long.
+    """
+    data, bounds = _bytes_of(texts.drop_null())
     if not data.size or data.min() < ord("-") or data.max() > ord("9"):
-        return False
+        return None
     try:
-        texts.cast(arrow.float64())
+        numbers = texts.cast(kind)
     except arrow.ArrowInvalid:
-        return False
-    # Each text has a digit, and at most one point. Arrow also parses 5. and 007.
+        return None
+    # Each text has a digit, and at most one point. Arrow also parses 007, -0 and 5. as numbers.
     starts, stops = bounds[:-1] + (data[bounds[:-1]] == ord("-")), bounds[1:]
-    zeros = starts[(data[starts] == ord("0")) & (stops - starts > 1)]
-    return bool((data[zeros + 1] == ord(".")).all() and (data[stops - 1] != ord(".")).all())
+    zeros = data[starts] == ord("0")
+    if types.is_integer(kind):
+        return numbers if (np.diff(bounds)[zeros] == 1).all() else None
+    zeros &= stops - starts > 1
+    is_plain = (data[starts[zeros] + 1] == ord(".")).all() and (data[stops - 1] != ord(".")).all()
+    return numbers if is_plain else None
 
 
 def _bytes_of(texts: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
@@ -494,12 +493,9 @@ def _iso_types() -> tuple[Any, ...]:
 
 
 def _parse_integers(texts: Any, kind: Any, is_requested: bool) -> Converted:
-    try:
-        numbers = texts.cast(kind)
-        if numbers.cast(arrow.string()).equals(texts):
-            return numbers, {}
-    except arrow.ArrowInvalid:
-        pass
+    numbers = _parse_plain(texts, kind)
+    if numbers is not None:
+        return numbers, {}
     bad = _misses(texts, _INTEGERS[is_requested])
     bounds = np.iinfo(kind.to_pandas_dtype())
     # Only texts of the right form are parsed, one by one: some of them are faults, or have a sign or leading zeros.
@@ -519,7 +515,7 @@ def _parse_integer(text: str) -> int:
 
 
 def _parse_floats(texts: Any, kind: Any, is_requested: bool, is_exact: bool) -> Converted:
-    is_plain = not is_requested and _are_decimals(texts.drop_null())
+    is_plain = not is_requested and _parse_plain(texts, arrow.float64()) is not None
     bad = np.zeros(len(texts), np.bool_) if is_plain else _misses(texts, _FLOATS[is_requested])
     good = _blank(texts, bad)
     if is_exact and good.null_count < len(good):

@@ -1,4 +1,4 @@
-"""Decimal numbers in text columns: texts of digits, points and signs are recognised without patterns."""
+"""Numbers in text columns: texts of digits, points and signs are recognised without patterns."""
 
 import re
 
@@ -10,6 +10,7 @@ from registry.intake.text_types import TextTypes, parse_texts
 
 _DECIMAL = re.compile(r"-?((0|[1-9][0-9]*)(\.[0-9]+)?|\.[0-9]+)")
 _PARTS = st.sampled_from([*"0123456789", "0", ".", "-", "0.", "-0"])
+_INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 TEXTS = st.lists(st.lists(_PARTS, min_size=1, max_size=5).map("".join) | st.just("2.5"), min_size=1, max_size=4)
 
 
@@ -21,6 +22,16 @@ def test_texts_that_are_no_plain_decimals_are_faults(texts: list[str], has_null:
     assert [values[place].as_py() for place, text in enumerate(texts) if place not in faults] == [
         float(text) for text in texts if _DECIMAL.fullmatch(text)
     ]
+
+
+@given(TEXTS, st.booleans())
+def test_texts_that_are_no_plain_integers_are_faults(texts: list[str], has_null: bool) -> None:
+    texts = [text.replace("2.5", "25") for text in texts]
+    array = pa.array(["7.", *texts, None, "7."][: None if has_null else -2]).slice(1, len(texts) + has_null)
+    values, faults = parse_texts(array, pa.int64(), is_requested=False)
+    places = [place for place, text in enumerate(texts) if _INTEGER.fullmatch(text)]
+    assert sorted(faults) == [place for place in range(len(texts)) if place not in places]
+    assert [values[place].as_py() for place in places] == [int(texts[place]) for place in places]
 
 
 @given(TEXTS)
