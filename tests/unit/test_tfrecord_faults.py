@@ -9,6 +9,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+from support.levels import either
 
 from registry.errors import CorruptRecordError
 from registry.storage import Store, open_store
@@ -52,8 +53,9 @@ def test_truncation_at_every_byte(store: Store) -> None:
         assert "the file ends after" in str(error)
 
 
-def test_a_flipped_bit_anywhere(store: Store) -> None:
-    for bit in range(8 * len(CONTENT)):
+@pytest.mark.parametrize("step", either(5, 1))
+def test_a_flipped_bit_anywhere(store: Store, step: int) -> None:
+    for bit in range(0, 8 * len(CONTENT), step):
         damaged = bytearray(CONTENT)
         damaged[bit // 8] ^= 1 << bit % 8
         found, error = read_damaged(store, bytes(damaged))
@@ -138,10 +140,11 @@ def test_a_gzip_file_cut_anywhere(store: Store) -> None:
         assert error.details["offset"] == STARTS[error.details["record"]]
 
 
-def test_a_flipped_bit_anywhere_in_a_gzip_file_is_found_or_changes_nothing(store: Store) -> None:
+@pytest.mark.parametrize("step", either(5, 1))
+def test_a_flipped_bit_anywhere_in_a_gzip_file_is_found_or_changes_nothing(store: Store, step: int) -> None:
     content = gzip.compress(CONTENT, mtime=0)
     harmless = 0
-    for bit in range(8 * len(content)):
+    for bit in range(0, 8 * len(content), step):
         damaged = bytearray(content)
         damaged[bit // 8] ^= 1 << bit % 8
         with store.create("shard", overwrite=True) as file:
@@ -156,7 +159,7 @@ def test_a_flipped_bit_anywhere_in_a_gzip_file_is_found_or_changes_nothing(store
             harmless += 1
             assert bit // 8 < 10  # gzip's header: time, flags, operating system
         assert found == RECORDS[:record]
-    assert harmless < 80
+    assert harmless < 80 // step
 
 
 def test_only_the_header_of_a_skipped_record_is_checked(store: Store) -> None:
