@@ -12,42 +12,33 @@ from typing import TYPE_CHECKING
 from registry.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from registry.api.adding import Addition
     from registry.api.arguments import DatasetLike, read_uses
     from registry.api.backups import back_up, restore
     from registry.api.catalog import Catalog, connect
     from registry.api.dataset import Dataset
     from registry.api.lifecycle import Lifecycle
     from registry.api.loading import add, as_dataframe, builder, load, load_pin
-    from registry.api.locations import (
-        CATALOG_VARIABLE,
-        DATA_DIR_VARIABLE,
-        cache,
-        catalog_url,
-        data_folder,
-        make_catalog_folder,
-    )
+    from registry.api.locations import cache, catalog_url, data_folder, make_catalog_folder
     from registry.api.lock import is_locked, locked
     from registry.api.reports import AddReport
     from registry.api.team import verify_webhook
 
 __all__ = [
-    "CATALOG_VARIABLE", "DATA_DIR_VARIABLE", "AddReport", "Addition", "Catalog", "Dataset", "DatasetLike", "Lifecycle",
-    "add", "as_dataframe", "back_up", "builder", "cache", "catalog_url", "connect", "data_folder", "is_locked", "load",
-    "load_pin", "locked", "make_catalog_folder", "read_uses", "restore", "verify_webhook",
+    "AddReport", "Catalog", "Dataset", "DatasetLike", "Lifecycle", "add", "as_dataframe", "back_up", "builder", "cache",
+    "catalog_url", "connect", "data_folder", "is_locked", "load", "load_pin", "locked", "make_catalog_folder",
+    "read_uses", "restore", "verify_webhook",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "adding": "Addition",
         "arguments": "DatasetLike read_uses",
         "backups": "back_up restore",
         "catalog": "Catalog connect",
         "dataset": "Dataset",
         "lifecycle": "Lifecycle",
         "loading": "add as_dataframe builder load load_pin",
-        "locations": "CATALOG_VARIABLE DATA_DIR_VARIABLE cache catalog_url data_folder make_catalog_folder",
+        "locations": "cache catalog_url data_folder make_catalog_folder",
         "lock": "is_locked locked",
         "reports": "AddReport",
         "team": "verify_webhook",

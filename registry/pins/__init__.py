@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from registry.pins.document import BuilderEntry as BuilderEntry
     from registry.pins.document import PinEntry as PinEntry
     from registry.pins.pin import Pin as Pin
-    from registry.pins.pin_file import DEFAULT_FILENAME as DEFAULT_FILENAME
     from registry.pins.pin_file import PinFile as PinFile
     from registry.pins.places import Places as Places
 
@@ -30,7 +29,7 @@ __getattr__, __dir__ = lazy_exports(
         "create": "PinSource choose_names make_entry",
         "document": "AliasEntry BuilderEntry PinEntry",
         "pin": "Pin",
-        "pin_file": "DEFAULT_FILENAME PinFile",
+        "pin_file": "PinFile",
         "places": "Places",
     },
 )
