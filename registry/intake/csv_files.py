@@ -85,7 +85,8 @@ def open_csv(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYTE
         _check_same_columns(layouts[0], layout)
         # Each call of pyarrow costs time per column, regardless of the number of rows.
         most = max(block_bytes, _WIDE_BLOCK_BYTES) if len(layout.names) > _MANY_COLUMNS else block_bytes
-        return partial(_read, files.store, layout, layouts[0].names, given, most)
+        names = tuple(dict.fromkeys(layouts[0].names))  # several columns without a name may be left out
+        return partial(_read, files.store, layout, names, given, most)
 
     source = make_parts(files, options, "csv", open_file)
     return replace(source, summary=_summarize(layouts, given), is_text=True)
@@ -258,26 +259,29 @@ def _name_columns(name: str, names: tuple[str, ...], options: AddOptions, *, lin
     """Check that each column has its own name, and return the names.
 
     A first column without a name is the index of a frame, as pandas and R write it, and is called ``index``. The caller
-    may rename a column without a name, or skip it.
+    may rename a column without a name, or skip all of them.
     """
     has_option = options.has_csv_options
+    skip, wish = spell("features", {"": "skip"}), options.wishes().get("")
+    is_skipped = wish is not None and wish.action == "skip"
     or_data = f" If that line is data: {spell('header', False)}" if has_option else ""
     repeated = [repeated_name for repeated_name, count in Counter(names).items() if count > 1]
-    if repeated:
+    if repeated and not (repeated == [""] and is_skipped):
         places = [place for place, header in enumerate(names, start=1) if header == repeated[0]]
         fault, lines = f"are both named {repeated[0]!r}", ""
         if not repeated[0]:
             fault, lines = "have no name", ", or remove the lines above the header"
+            or_data = f" To leave out the columns without a name: {skip}.{or_data}" if has_option else or_data
         raise SourceError(
             f"{name}:{line}: columns {places[0]} and {places[1]} {fault}",
             hint=f"Give each column its own name in the first line of the file{lines}.{or_data}",
             details={"file": name, "line": line, "columns": places[:100]},
         )
-    if "" in names and "" not in (options.rename_columns or {}) and "" not in options.wishes():
+    if "" in names and "" not in (options.rename_columns or {}) and wish is None:
         place = names.index("") + 1
         if place == 1 and len(names) > 1 and _INDEX not in names:
             return (_INDEX, *names[1:])
-        rename, skip = spell("rename_columns", {"": "NAME"}), spell("features", {"": "skip"})
+        rename = spell("rename_columns", {"": "NAME"})
         raise SourceError(
             f"{name}:{line}: column {place} of {len(names)} has no name",
             hint=f"To name it: {rename}. To leave it out, such as the index of a frame: {skip}.{or_data}"

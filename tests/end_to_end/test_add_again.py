@@ -588,3 +588,17 @@ def test_the_key_of_a_list_is_forgotten_for_the_same_records_in_another_form(tmp
     catalog.add(tmp_path / "indented.jsonl", "objects", records=".")
     for name in ("indented.jsonl", "list.json", "lines.jsonl"):
         assert catalog.add(tmp_path / name, "objects", replace=True).outcome == "unchanged"
+
+
+def test_columns_without_names_can_be_left_out_and_stay_so(tmp_path: Path, catalog: Catalog) -> None:
+    add_csv(catalog, tmp_path, "id,price\n1,7\n")
+    (tmp_path / "rows.csv").write_text("id,price,,\n1,7,,\n2,8,x,\n")
+    with pytest.raises(SourceError) as caught:
+        catalog.add(tmp_path / "rows.csv", header=True)
+    assert caught.value.message == "rows.csv:1: columns 3 and 4 have no name"
+    assert caught.value.hint is not None
+    assert "To leave out the columns without a name: features={'': 'skip'}. If" in caught.value.hint
+    assert dict(catalog.add(tmp_path / "rows.csv", features={"": "skip"}).splits) == {"train": 2}
+    report = add_csv(catalog, tmp_path, "id,price,,\n1,7,,\n2,8,x,\n3,9,,\n")
+    assert list(report.plan.schema.features()) == ["id", "price"]
+    assert report.plan.schema.skipped == ("",)

@@ -359,6 +359,16 @@ def test_a_column_without_a_name_is_an_error(tmp_path: Path) -> None:
     )
 
 
+def test_several_columns_without_a_name_can_be_left_out(tmp_path: Path) -> None:
+    content = b"id,,n,\n1,,2,\n3,x,4,y\n"
+    given = AddOptions(features={"": "skip"})
+    source = open_files(open_csv, tmp_path, content, given=given)
+    assert [{name: row[name] for name in ("id", "n")} for _, row in read_rows(source)] == [
+        {"id": "1", "n": "2"},
+        {"id": "3", "n": "4"},
+    ]
+
+
 def test_a_first_column_without_a_name_is_an_index(tmp_path: Path) -> None:
     source = open_files(open_csv, tmp_path, b",a,b\n0,1,2\n3,4,5\n")
     assert source.summary == (
