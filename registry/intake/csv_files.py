@@ -329,7 +329,9 @@ def _read(
     """Yield all rows of a file, with the columns in the order of the source."""
     parser = _CsvParser(layout, columns, options.nulls)
     header_ahead = layout.header is not None
-    with open_text(store, layout.name, encoding=options.encoding, has_option=options.has_csv_options) as stream:
+    has_option, is_remembered = options.has_csv_options, "encoding" in options.remembered
+    encoding = options.encoding
+    with open_text(store, layout.name, encoding=encoding, has_option=has_option, is_remembered=is_remembered) as stream:
         find = partial(find_end, delimiter=layout.delimiter, quotes=layout.quotes)
         for block in read_blocks(stream, find, block_bytes=block_bytes):
             stream.check(block)

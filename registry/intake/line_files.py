@@ -49,7 +49,7 @@ def open_lines(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BY
             if not stream.read(1):
                 return None
             encodings.append(stream.encoding)
-        return partial(_read, files.store, name, options.encoding, block_bytes)
+        return partial(_read, files.store, name, options, block_bytes)
 
     source = make_parts(files, options, "lines", open_file)
     told = " or ".join(dict.fromkeys(encodings))
@@ -57,8 +57,9 @@ def open_lines(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BY
     return replace(source, summary=summary, hints={**source.hints, "text": Text()})
 
 
-def _read(store: Store, name: str, encoding: str | None, block_bytes: int) -> Generator[Rows, None, None]:
-    with open_text(store, name, encoding=encoding, has_option=True) as stream:
+def _read(store: Store, name: str, options: AddOptions, block_bytes: int) -> Generator[Rows, None, None]:
+    is_remembered = "encoding" in options.remembered
+    with open_text(store, name, encoding=options.encoding, has_option=True, is_remembered=is_remembered) as stream:
         for block in read_blocks(stream, find_last_line_end, block_bytes=block_bytes):
             stream.check(block)
             table = import_pyarrow().table({"text": _split_lines(block.data)})

@@ -186,9 +186,13 @@ class TextStream:
         name: its name.
         encoding: the encoding; None for that of the byte order mark, or UTF-8 if there is no mark.
         has_option: whether the caller has an option for the encoding, which hints then mention.
+        is_remembered: whether the encoding is that of the previous version. The text may have been saved as UTF-8
+            since, whose bytes most encodings of one byte accept as other letters: that is refused.
     """
 
-    def __init__(self, file: Any, name: str, encoding: str | None, *, has_option: bool) -> None:
+    def __init__(
+        self, file: Any, name: str, encoding: str | None, *, has_option: bool, is_remembered: bool = False
+    ) -> None:
         compressed = decompress(file.read, file.read(_HEAD_BYTES), size=file.num_bytes, name=name)
         if compressed is None:
             file.seek(0)
@@ -211,6 +215,11 @@ class TextStream:
         self._decoder = None
         if self.encoding != "UTF-8":
             self._decoder = codecs.getincrementaldecoder(self.encoding)()
+            self._lines = io.IncrementalNewlineDecoder(None, translate=True)
+            self._utf8 = (
+                codecs.getincrementaldecoder("UTF-8")() if is_remembered and self.encoding == encoding else None
+            )
+            self._is_ascii = True
             self._consumed = 0
             self._waiting = self._decode(head)
             while not self._waiting and (piece := pieces(_HEAD_BYTES)):
@@ -248,27 +257,49 @@ class TextStream:
 
     def _decode(self, data: bytes, *, final: bool = False) -> bytes:
         assert self._decoder is not None  # noqa: S101 (for mypy)
+        self._require_not_utf8(data, final=final)
         kept = len(self._decoder.getstate()[0])
         try:
             text = self._decoder.decode(data, final)
         except UnicodeDecodeError as error:
-            line = self._line + error.object[: error.start].decode(self.encoding, "replace").count("\n")
+            before = error.object[: error.start].decode(self.encoding, "replace")
+            line = self._line + self._lines.decode(before).count("\n")
             raise self.bad_bytes(line, self._consumed - kept + error.start, self.encoding) from error
         except UnicodeError as error:  # the codec UTF-16 reports no place for text without a byte order mark
             raise self.bad_bytes(self._line, self._consumed, self.encoding) from error
         self._consumed += len(data)
-        self._line += text.count("\n")
+        self._line += self._lines.decode(text).count("\n")
         try:
             return text.encode()
         except UnicodeEncodeError as error:  # UTF-32 may contain half a surrogate pair
             raise self.bad_bytes(self._line, self._consumed, self.encoding) from error
+
+    def _require_not_utf8(self, data: bytes, *, final: bool) -> None:
+        """At the end, refuse text that is UTF-8 and not ASCII, if the encoding is that of the previous version."""
+        if self._utf8 is None:
+            return
+        self._is_ascii = self._is_ascii and data.isascii()
+        try:
+            self._utf8.decode(data, final)
+        except UnicodeDecodeError:
+            self._utf8 = None
+            return
+        if final and not self._is_ascii:
+            again = spell("encoding", self.encoding)
+            raise SourceError(
+                f"{self.name}: the text is UTF-8, but that of the previous version was {self.encoding}",
+                hint=f"If it was saved as UTF-8: {spell('encoding', 'UTF-8')}. If it is still {self.encoding}: {again}",
+                details={"file": self.name, "encoding": self.encoding},
+            )
 
     def bad_bytes(self, line: int, byte: int, encoding: str) -> SourceError:
         """Make the error for bytes that are not text in ``encoding``."""
         of_what = " of the decompressed file" if self.is_compressed else ""
         hint = "The file is damaged or truncated. Get it again, or save it as UTF-8."
         if self._is_requested:
-            hint = f"Name another encoding, or leave out {spell('encoding')}."
+            is_old_mac = codecs.lookup(encoding).name == "cp1252"  # the texts of old Macs have bytes that it lacks
+            such_as = f", such as: {spell('encoding', 'MACINTOSH')}. Or" if is_old_mac else ", or"
+            hint = f"Name another encoding{such_as} leave out {spell('encoding')}."
         elif encoding == "UTF-8" and self._has_option:
             hint = f"If you know the encoding, name it, such as: {spell('encoding', 'WINDOWS-1252')}"
         elif encoding == "UTF-8":
@@ -292,7 +323,12 @@ class TextStream:
 
 @contextmanager
 def open_text(
-    store: Store, name: str, *, encoding: str | None = None, has_option: bool = False
+    store: Store,
+    name: str,
+    *,
+    encoding: str | None = None,
+    has_option: bool = False,
+    is_remembered: bool = False,
 ) -> Iterator[TextStream]:
     """Open a stored text file. Its first bytes decide whether it is compressed, and its encoding.
 
@@ -301,13 +337,14 @@ def open_text(
         name: its name.
         encoding: its encoding, if the caller knows it.
         has_option: whether a caller may name the encoding, for hints.
+        is_remembered: whether the encoding is that of the previous version.
 
     Raises:
         SourceError: the file is damaged, or UTF-16 without a byte order mark. Reading may raise it later.
         StorageError: the file is missing or cannot be read.
     """
     with store.open(name) as file:
-        yield TextStream(file, name, encoding, has_option=has_option)
+        yield TextStream(file, name, encoding, has_option=has_option, is_remembered=is_remembered)
 
 
 def read_blocks(

@@ -602,3 +602,24 @@ def test_columns_without_names_can_be_left_out_and_stay_so(tmp_path: Path, catal
     report = add_csv(catalog, tmp_path, "id,price,,\n1,7,,\n2,8,x,\n3,9,,\n")
     assert list(report.plan.schema.features()) == ["id", "price"]
     assert report.plan.schema.skipped == ("",)
+
+
+@pytest.mark.parametrize("kind", ["csv", "lines"])
+def test_text_that_was_saved_as_utf_8_is_not_read_in_the_encoding_before(
+    tmp_path: Path, catalog: Catalog, kind: str
+) -> None:
+    path = tmp_path / ("places.csv" if kind == "csv" else "places.txt")
+    text = "id,name\n1,Zürich\n2,Bern\n"
+    path.write_bytes(text.encode("windows-1252"))
+    catalog.add(path, "places", encoding="WINDOWS-1252", kind=kind)
+    path.write_text(text)
+    with pytest.raises(SourceError) as caught:
+        catalog.add(path, "places", kind=kind)
+    assert caught.value.message == f"{path.name}: the text is UTF-8, but that of the previous version was WINDOWS-1252"
+    assert caught.value.hint == (
+        "If it was saved as UTF-8: encoding='UTF-8'. If it is still WINDOWS-1252: encoding='WINDOWS-1252'"
+    )
+    assert catalog.add(path, "places", encoding="UTF-8", kind=kind).outcome == "unchanged"
+    assert catalog.add(path, "places", encoding="WINDOWS-1252", kind=kind).outcome == "published"
+    path.write_text("id,name\n2,Bern\n")
+    assert catalog.add(path, "places", kind=kind).outcome == "published"

@@ -139,8 +139,11 @@ def test_bytes_that_are_not_in_the_requested_encoding_are_an_error(tmp_path: Pat
         open_files(open_csv, tmp_path, b"a,b\n1,\x81\n", given=AddOptions(encoding="windows-1252"))
     assert told(caught.value) == (
         "data.csv:2: byte 6 is not windows-1252",
-        "Name another encoding, or leave out `encoding`.",
+        "Name another encoding, such as: encoding='MACINTOSH'. Or leave out `encoding`.",
     )
+    with pytest.raises(SourceError) as caught:
+        open_files(open_csv, tmp_path, b"a,b\r1,2\r\n3,\x81\r", given=AddOptions(encoding="windows-1252"))
+    assert caught.value.message == "data.csv:3: byte 11 is not windows-1252"
     with pytest.raises(SourceError) as caught:
         read_all(open_files(open_csv, tmp_path, "a,b\n1,é\n".encode("latin-1"), given=AddOptions()))
     assert told(caught.value) == (
