@@ -201,7 +201,8 @@ class BadRows:
             ]
             kind = column.arrow_type.value_type if is_nullable(column.arrow_type) else column.arrow_type
             is_text = types.is_string(kind)
-            if not reasons or (is_text and not any("UTF-8" in reason for reason in reasons)):
+            has_other_type = AS_BEFORE in column.reason and is_type(column.anew)  # which ``others`` name
+            if not reasons or has_other_type or (is_text and not any("UTF-8" in reason for reason in reasons)):
                 continue
             if any(reason.startswith(("expected an array", "expected dtype")) for reason in reasons):
                 ways.append(f"To keep the arrays of {quote(column.name)}, leave out its type")

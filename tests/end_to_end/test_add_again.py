@@ -377,7 +377,7 @@ def test_classes_that_are_renumbered_on_purpose_are_named(catalog: Catalog) -> N
     change = next(one for one in report.changes.reasons if one.kind == "features")
     assert change.text == (
         "feature label is ClassLabel of 3 classes, was ClassLabel of 3 classes; new: 'ant'; gone: 'fox'; "
-        "renumbered: 'cat' 0 -> 1, 'dog' 1 -> 2"
+        "renumbered: 'cat' 0 -> 1, 'dog' 1 -> 2; its values were not compared"
     )
     assert change.brief == ("label has other classes (new: 'ant'; gone: 'fox'; renumbered: 'cat' 0 -> 1, 'dog' 1 -> 2)")
 
@@ -528,6 +528,15 @@ def test_nanoseconds_have_the_same_keys_and_texts_without_pandas(
 
     assert (done.stdout, done.stderr) == ("published\n", "")
     assert catalog.add(tmp_path / "rows.parquet", "times", **options).outcome == "unchanged"  # pyarrow imported pandas
+
+
+def test_the_type_of_most_values_is_advised_once(tmp_path: Path, catalog: Catalog) -> None:
+    add_csv(catalog, tmp_path, "id,views\n1,795\n2,883\n")
+    (tmp_path / "rows.csv").write_text("id,views\n1,795.0\n2,883.0\n")
+    assert refusal(catalog, tmp_path / "rows.csv").hint == (
+        "No row fits. To infer all types anew, not as in the previous version: retype=True. "
+        "To change one type: features={'views': 'float64'}"
+    )
 
 
 def differences(report: Any) -> dict[str, tuple[tuple[str, str, str], ...]]:
