@@ -546,7 +546,8 @@ def _require_key(key: str, names: Sequence[str]) -> None:
     """Raise SourceError if the key column of the previous version is missing: other keys would move every record."""
     if key not in names:
         raise SourceError(
-            f"the source has no column {key!r}, whose values are the keys of the previous version",
+            f"the source has no column {key!r}, whose values are the keys of the previous version; its columns are "
+            f"{list_names(names)}",
             hint=f"If it has another name now: {spell('rename_columns', {'NAME': key})}. "
             f"To take other keys, which moves every record: {spell('key', 'COLUMN')} or {spell('key_by', 'content')}",
             details={"key": key, "columns": list(names[:100])},
