@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from registry.catalog.service.problems import UNAVAILABLE, load_error
-from registry.catalog.site.requests import SiteServer, server_unavailable
+from registry.catalog.site.requests import SiteServer
 from registry.catalog.web_urls import is_loopback
 from registry.catalog.wrapper import IS_BRIEF
 from registry.errors import (
@@ -26,10 +26,9 @@ from registry.errors import (
     CatalogRefusedError,
     CatalogUnavailableError,
     KeyRunningError,
-    StorageUnavailableError,
     UsageError,
 )
-from registry.storage.network import Limits, Operation, TransientFault, call_with_retries
+from registry.storage.network import Limits, TransientFault
 
 if TYPE_CHECKING:
     import urllib3
@@ -154,12 +153,8 @@ class ServiceServer(SiteServer):
             self._pool.clear()
             self._process = os.getpid()
         limits = self._limits.brief() if IS_BRIEF.get() else self._limits
-        operation = Operation("ask", f"{self.url}{path}", urlsplit(self._base).netloc, limits)
         send = partial(self._send, method, path, body, headers, receive, any_status, limits)
-        try:
-            return call_with_retries(operation, send)
-        except StorageUnavailableError as error:
-            raise server_unavailable(error) from error
+        return self._retry("ask", path, send, limits)
 
     def _send(
         self,

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import unquote, urljoin, urlsplit
 
 from registry.errors import (
@@ -27,6 +27,8 @@ from registry.storage.network import Limits, Operation, TransientFault, call_wit
 
 if TYPE_CHECKING:
     import urllib3
+
+T = TypeVar("T")
 
 _MOST_REDIRECTS: Final = 5
 _PIECE_BYTES: Final = 2**16
@@ -57,12 +59,6 @@ class Answer:
     is_unchanged: bool
     headers: Mapping[str, str]
     body: bytes = b""
-
-
-def server_unavailable(error: StorageUnavailableError) -> CatalogUnavailableError:
-    """The error for a server that cannot be reached, or breaks off its answers."""
-    where = "Check the host and the port in the URL. " if error.details.get("errno") == errno.ECONNREFUSED else ""
-    return CatalogUnavailableError(error.message, hint=f"{where}{error.hint or ''}" or None, details=error.details)
 
 
 class SiteServer:
@@ -116,12 +112,18 @@ class SiteServer:
         limits = (
             self._limits if most_tries is None else replace(self._limits, tries=min(most_tries, self._limits.tries))
         )
-        operation = Operation("read", f"{self.url}{path}", urlsplit(self._base).netloc, limits)
         attempt = partial(self._attempt, f"{self._base}{path}", most_bytes, start, conditions or {})
+        return self._retry("read", path, attempt, limits)
+
+    def _retry(self, action: str, path: str, attempt: Callable[[float], T], limits: Limits) -> T:
+        """Attempt a request until the server answers it."""
+        operation = Operation(action, f"{self.url}{path}", urlsplit(self._base).netloc, limits)
         try:
             return call_with_retries(operation, attempt)
         except StorageUnavailableError as error:
-            raise server_unavailable(error) from error
+            is_refused = error.details.get("errno") == errno.ECONNREFUSED
+            hint = f"{'Check the host and the port in the URL. ' if is_refused else ''}{error.hint or ''}" or None
+            raise CatalogUnavailableError(error.message, hint=hint, details=error.details) from error
 
     def _attempt(
         self,
