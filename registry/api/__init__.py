@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from registry.api.backups import back_up, restore
     from registry.api.catalog import Catalog, connect
     from registry.api.dataset import Dataset
-    from registry.api.lifecycle import Lifecycle
     from registry.api.loading import add, as_dataframe, builder, load, load_pin
     from registry.api.locations import cache, catalog_url, data_folder, make_catalog_folder
     from registry.api.lock import is_locked, locked
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from registry.api.team import verify_webhook
 
 __all__ = [
-    "AddReport", "Catalog", "Dataset", "DatasetLike", "Lifecycle", "add", "as_dataframe", "back_up", "builder", "cache",
+    "AddReport", "Catalog", "Dataset", "DatasetLike", "add", "as_dataframe", "back_up", "builder", "cache",
     "catalog_url", "connect", "data_folder", "is_locked", "load", "load_pin", "locked", "make_catalog_folder",
     "read_uses", "restore", "verify_webhook",
 ]  # fmt: skip
@@ -36,7 +35,6 @@ __getattr__, __dir__ = lazy_exports(
         "backups": "back_up restore",
         "catalog": "Catalog connect",
         "dataset": "Dataset",
-        "lifecycle": "Lifecycle",
         "loading": "add as_dataframe builder load load_pin",
         "locations": "cache catalog_url data_folder make_catalog_folder",
         "lock": "is_locked locked",

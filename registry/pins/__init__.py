@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from registry.pins.create import make_entry as make_entry
     from registry.pins.document import AliasEntry as AliasEntry
     from registry.pins.document import BuilderEntry as BuilderEntry
-    from registry.pins.document import PinEntry as PinEntry
     from registry.pins.pin import Pin as Pin
     from registry.pins.pin_file import PinFile as PinFile
     from registry.pins.places import Places as Places
@@ -27,7 +26,7 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "create": "PinSource choose_names make_entry",
-        "document": "AliasEntry BuilderEntry PinEntry",
+        "document": "AliasEntry BuilderEntry",
         "pin": "Pin",
         "pin_file": "PinFile",
         "places": "Places",
