@@ -173,6 +173,9 @@ def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
             )
         if not rows:
             return None
+        if "delimiter" in options.remembered and len(rows[0]) == 1:
+            detected = detect_delimiter(data, is_whole=is_whole, likely=likely, quotes=quotes)
+            _refuse_delimiter(name, detected, options, line=line)
         end = len(data) if is_whole else find_end(data, delimiter, quotes=quotes)
         stream.check(TextBlock(data[:end], 1, 0, stream.offset, is_last=is_whole))
         reason = why_data(rows, delimiter, _bare(options.nulls)) if options.header is None else None
@@ -252,6 +255,20 @@ def _refuse_spaces(name: str, rows: Sequence[Sequence[Cell]], options: AddOption
             f"{name}:{line}: spaces separate the values",
             hint=f"registry.add(pandas.read_csv({name!r}, sep=r'\\s+'{header}), 'NAME'){if_value}",
             details={"file": name, "line": line},
+        )
+
+
+def _refuse_delimiter(
+    name: str, detected: tuple[str, list[list[Cell]]] | None, options: AddOptions, *, line: int
+) -> None:
+    """Refuse a file of one column if the previous version had several, and another delimiter gives several."""
+    num_columns = sum(wish.is_remembered for wish in options.wishes().values())
+    if detected is not None and len(detected[1][0]) > 1 and num_columns > 1:
+        option = spell("delimiter", "tab" if detected[0] == "\t" else detected[0])
+        raise SourceError(
+            f"{name}:{line}: {options.delimiter!r} separates no values; it is the delimiter of the previous version",
+            hint=f"If a {DELIMITERS[detected[0]]} separates them now: {option}",
+            details={"file": name, "line": line, "delimiter": options.delimiter},
         )
 
 

@@ -632,3 +632,21 @@ def test_text_that_was_saved_as_utf_8_is_not_read_in_the_encoding_before(
     assert catalog.add(path, "places", encoding="WINDOWS-1252", kind=kind).outcome == "published"
     path.write_text("id,name\n2,Bern\n")
     assert catalog.add(path, "places", kind=kind).outcome == "published"
+
+
+def test_another_delimiter_than_in_the_version_before_is_named(tmp_path: Path, catalog: Catalog) -> None:
+    add_csv(catalog, tmp_path, "id;price\n1;7\n", delimiter=";")
+    for mark, word, option in ((",", "comma", ","), ("\t", "tab", "tab")):
+        with pytest.raises(SourceError) as caught:
+            add_csv(catalog, tmp_path, f"id{mark}price\n1{mark}7\n")
+        assert (
+            caught.value.message == "rows.csv:1: ';' separates no values; it is the delimiter of the previous version"
+        )
+        assert caught.value.hint == f"If a {word} separates them now: delimiter={option!r}"
+        assert catalog.add(tmp_path / "rows.csv", delimiter=option, dry_run=True).outcome == "unchanged"
+
+
+def test_lines_that_are_values_keep_the_delimiter_of_the_version_before(tmp_path: Path, catalog: Catalog) -> None:
+    add_csv(catalog, tmp_path, "text\na; b\n", delimiter=",")
+    assert list(add_csv(catalog, tmp_path, "text\na; b\nc; d\n").plan.schema.features()) == ["text"]
+    assert list(add_csv(catalog, tmp_path, "text; b\na; b\nc; d\n", replace=True).plan.schema.features()) == ["text; b"]
