@@ -74,12 +74,14 @@ def _remove(root: str, process: int) -> None:
 
 
 def abandoned_temporary() -> list[Path]:
-    """Find the folders in TMPDIR that killed processes left, without those of finished shards."""
+    """Find the folders in TMPDIR that killed processes left, without those of finished shards and of other users."""
     here = Owner.this_process()
     return sorted(
         path
         for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}p*_*")
-        if here.knows_dead(path.name.removeprefix(_PREFIX).partition("_")[0]) and not (path / FINISHED_FILE).exists()
+        if here.knows_dead(path.name.removeprefix(_PREFIX).partition("_")[0])
+        and os.access(path, os.R_OK | os.W_OK | os.X_OK)
+        and not (path / FINISHED_FILE).exists()
     )
 
 

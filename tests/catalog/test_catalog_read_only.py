@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,8 @@ from registry.catalog import open_catalog
 from registry.catalog.session import open_engine, reading, write
 from registry.cli.main import run
 from registry.errors import CatalogError, CatalogPermissionError, CatalogUnavailableError
+from registry.storage.names import Owner
+from registry.storage.temporary import TemporaryStore
 
 pytestmark = FORKING
 
@@ -115,6 +118,26 @@ def test_a_catalog_in_a_folder_of_others_is_read(
     assert as_reader(query_and_try_to_write, monkeypatch)
     shared.chmod(0o755)
     assert sorted(os.listdir(shared)) == ["catalog.db", "datasets"]  # noqa: PTH208 (names suffice)
+
+
+def test_the_temporary_folder_of_a_killed_process_of_another_user_is_left_alone(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(shared))
+    killed = shared / f"shardbook-{replace(Owner.this_process(), pid=2**30, started='1').mark()}_x"
+    killed.mkdir()
+    (killed / "shard").touch()
+    killed.chmod(0o000)
+    shared.chmod(0o1777)
+
+    def collect_and_make_another(folder: Path) -> None:
+        tempfile.tempdir = None
+        assert run(["gc", "--dry-run", "--catalog", str(shared / "catalog.db")]) == 0
+        assert Path(TemporaryStore().url.removeprefix("file://")).parent == shared
+
+    assert as_reader(collect_and_make_another, monkeypatch)
+    killed.chmod(0o700)
+    assert (killed / "shard").exists()
 
 
 def test_a_full_disk_lets_a_catalog_be_read_and_saved_elsewhere(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
