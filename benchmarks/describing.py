@@ -1,20 +1,26 @@
 """Measures the statistics of a version beside its publication: CPU time of this process, which does both alone.
 
-    python benchmarks/describing.py [--records 200000] [--only int64]
+    python benchmarks/describing.py [--records 200000] [--only int64] [--pairs 3]
 
 "fold" is the fold of statistics over blocks of records, with the search for duplicates, "digests" the fold of
 fingerprints over the same blocks, and "publish" the whole of ``catalog.add``, with both; each in nanoseconds a record.
 "share" is fold / publish.
+
+"added" is what statistics add to a publication: the median difference between ``catalog.add`` and the same without the
+fold of statistics, which alternate. It includes what the fold alone does not show, such as memory and caches that both
+need, and it varies more. "of without" is its share of the publications without statistics.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -27,6 +33,7 @@ from registry.statistics.fold import FoldedSplit
 from registry.tfrecord import frame_records
 
 BLOCK = 4096
+WIDTHS = (9, 9, 9, 7, 9, 11)
 CHANCE = np.random.default_rng(0)
 WORDS = np.array(["data", "set", "of", "many", "words", "that", "repeat", "in", "every", "row"])
 
@@ -92,12 +99,27 @@ def measure(features: FeaturesDict, columns: dict[str, Any], count: int) -> list
             if isinstance(folded, FoldedSplit):
                 statistics_of({"train": folded})
         result.append(time.process_time() - start)
+    result.append(publish(features, columns))
+    return [seconds / count * 1e9 for seconds in result]
+
+
+def publish(features: FeaturesDict, columns: dict[str, Any]) -> float:
+    """Seconds of CPU of a publication."""
     with tempfile.TemporaryDirectory() as folder:
         catalog = registry.connect(f"{folder}/catalog.db", data_dir=f"{folder}/data")
         start = time.process_time()
         catalog.add(columns, "measured", features=dict(features), processes=1, show=0)
-        result.append(time.process_time() - start)
-    return [seconds / count * 1e9 for seconds in result]
+        return time.process_time() - start
+
+
+def compare(features: FeaturesDict, columns: dict[str, Any], pairs: int) -> tuple[float, float]:
+    """Seconds of CPU that statistics add to a publication, and of publications without them: medians of ``pairs``."""
+    added, without = [], []
+    for _ in range(pairs):
+        with mock.patch.object(StatisticsFold, "add", return_value=None):
+            without.append(publish(features, columns))
+        added.append(publish(features, columns) - without[-1])
+    return statistics.median(added), statistics.median(without)
 
 
 def main() -> int:
@@ -105,13 +127,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--only", default="")
+    parser.add_argument("--pairs", type=int, default=3, help="publications with and without statistics")
     arguments = parser.parse_args()
-    print(f"{'set':20}{'fold':>10}{'digests':>10}{'publish':>10}{'share':>8}   ns of CPU a record")
+    names = ("fold", "digests", "publish", "share", "added", "of without")
+    print(
+        f"{'set':20}", *(f"{name:>{width}}" for name, width in zip(names, WIDTHS, strict=True)), "  ns of CPU a record"
+    )
     for name, (features, make) in SETS.items():
         if arguments.only in name:
             count = arguments.records // (10 if name in ("image", "64 float32") else 1)
-            fold, digests, publish = measure(features, make(count), count)
-            print(f"{name:20}{fold:10,.0f}{digests:10,.0f}{publish:10,.0f}{fold / publish:8.1%}")
+            columns = make(count)
+            fold, digests, whole = measure(features, columns, count)
+            cells = [f"{fold:,.0f}", f"{digests:,.0f}", f"{whole:,.0f}", f"{fold / whole:.1%}"]
+            if arguments.pairs:
+                added, without = compare(features, columns, arguments.pairs)
+                cells += [f"{added / count * 1e9:,.0f}", f"{added / without:.1%}"]
+            print(f"{name:20}", *(f"{cell:>{width}}" for cell, width in zip(cells, WIDTHS, strict=False)), flush=True)
     return 0
 
 
