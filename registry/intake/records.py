@@ -168,17 +168,14 @@ class Occurrences:
     def count(self, hashes: Hashes) -> npt.NDArray[np.int64]:
         """Return the number of earlier occurrences of each hash, shape (n,), and count these."""
         mixed = np.where(hashes, hashes, MULTIPLIER) * MULTIPLIER
-        ordered = np.sort(mixed)  # a processor reads ascending slots of a large table in a third of the time
-        if _has_equal(ordered):
-            starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-            sizes = np.diff(starts, append=len(hashes))
-            numbers = np.arange(len(hashes)) + np.repeat(self._count(ordered[starts], sizes - 1) - starts, sizes)
-        else:
-            numbers = self._count(ordered, 0)
-        if not numbers.any():  # almost always
-            return numbers
-        counts = np.empty_like(numbers)
-        counts[order_words(mixed)] = numbers
+        order = order_words(mixed)  # a processor reads ascending slots of a large table in a third of the time
+        ordered, counts = mixed[order], np.empty(len(hashes), np.int64)
+        if not _has_equal(ordered):  # almost always
+            counts[order] = self._count(ordered, 0)
+            return counts
+        starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+        sizes = np.diff(starts, append=len(hashes))
+        counts[order] = np.arange(len(hashes)) + np.repeat(self._count(ordered[starts], sizes - 1) - starts, sizes)
         return counts
 
     def _count(self, hashes: Hashes, repeated: int | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

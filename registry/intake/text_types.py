@@ -86,6 +86,7 @@ _MOST_PRINTED: Final = 17
 """No two numbers of float64 print the same with this number of digits."""
 
 _MOST_KEPT: Final = 200
+_FEW: Final = 64
 _INT64_DIGITS: Final = 19
 _MOST_DIGITS: Final = 30
 
@@ -371,6 +372,7 @@ def _parse_plain(texts: Any, kind: Any) -> Any:
     if not data.size or data.min() < ord("-") or data.max() > ord("9"):
         return None
     try:
+        texts.slice(0, _FEW).cast(kind)  # Arrow describes every fault, which takes long for dates and decimal numbers
         numbers = texts.cast(kind)
     except arrow.ArrowInvalid:
         return None
