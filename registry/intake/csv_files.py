@@ -280,10 +280,9 @@ def _name_columns(name: str, names: tuple[str, ...], options: AddOptions, *, lin
     """
     has_option = options.has_csv_options
     skip, wish = spell("features", {"": "skip"}), options.wishes().get("")
-    is_skipped = wish is not None and wish.action == "skip"
     or_data = f" If that line is data: {spell('header', False)}" if has_option else ""
     repeated = [repeated_name for repeated_name, count in Counter(names).items() if count > 1]
-    if repeated and not (repeated == [""] and is_skipped):
+    if repeated and not (repeated == [""] and wish is not None and wish.action == "skip"):
         places = [place for place, header in enumerate(names, start=1) if header == repeated[0]]
         fault, lines = f"are both named {repeated[0]!r}", ""
         if not repeated[0]:

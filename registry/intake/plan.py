@@ -146,8 +146,7 @@ class BadRows:
         before = [column for column in columns if column.name in reasons and AS_BEFORE in column.reason]
         if not before:
             return ""
-        types = {column.name: _fitting_type(column, reasons[column.name]) for column in before}
-        types = {name: word for name, word in types.items() if is_type(word)}
+        types = {one.name: word for one in before if is_type(word := _fitting_type(one, reasons[one.name]))}
         subject = "one type" if len(types) == 1 else "only the types of these columns"
         own = f". To change {subject}: {spell('features', types)}" if types else ""
         return f". To infer all types anew, not as in the previous version: {spell('retype', True)}{own}"
@@ -194,11 +193,7 @@ class BadRows:
         ways = []
         faults = self._reasons()
         for column in columns:
-            reasons = [
-                reason
-                for reason in faults.get(column.name, ())
-                if not _NULL_LIST.search(reason) and not _NULL.fullmatch(reason)
-            ]
+            reasons = [reason for reason in faults.get(column.name, ()) if not reason.startswith("is null, but")]
             kind = column.arrow_type.value_type if is_nullable(column.arrow_type) else column.arrow_type
             is_text = types.is_string(kind)
             has_other_type = AS_BEFORE in column.reason and is_type(column.anew)  # which ``others`` name

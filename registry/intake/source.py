@@ -110,14 +110,13 @@ class Rows:
             table=self.table.take(from_numbers(np.array(good, np.int64))),
             lines=[self.lines[row] for row in good],
             keys=None if self.keys is None else [self.keys[row] for row in good],
-            bad=(*self.bad, *(self._bad_row(part_name, row, *faults[row]) for row in sorted(faults))),
+            bad=(*self.bad, *(self._bad_row(part_name, row, faults[row]) for row in sorted(faults))),
         )
 
-    def _bad_row(
-        self, part_name: str, row: int, fault: tuple[str | None, str], *also: tuple[str | None, str]
-    ) -> BadRow:
+    def _bad_row(self, part_name: str, row: int, faults: Sequence[tuple[str | None, str]]) -> BadRow:
         """Report a row by its own name if it is a file, otherwise by its line in the part."""
-        bad = BadRow(file=part_name, line=int(self.lines[row]), column=fault[0], reason=fault[1], also=also)
+        (column, reason), *also = faults
+        bad = BadRow(file=part_name, line=int(self.lines[row]), column=column, reason=reason, also=tuple(also))
         return replace(bad, file=self.keys[row], line=None) if self.are_files and self.keys is not None else bad
 
 

@@ -216,9 +216,7 @@ class TextStream:
         if self.encoding != "UTF-8":
             self._decoder = codecs.getincrementaldecoder(self.encoding)()
             self._lines = io.IncrementalNewlineDecoder(None, translate=True)
-            self._utf8 = (
-                codecs.getincrementaldecoder("UTF-8")() if is_remembered and self.encoding == encoding else None
-            )
+            self._utf8 = codecs.getincrementaldecoder("UTF-8")() if is_remembered else None
             self._is_ascii = True
             self._consumed = 0
             self._waiting = self._decode(head)
@@ -323,12 +321,7 @@ class TextStream:
 
 @contextmanager
 def open_text(
-    store: Store,
-    name: str,
-    *,
-    encoding: str | None = None,
-    has_option: bool = False,
-    is_remembered: bool = False,
+    store: Store, name: str, *, encoding: str | None = None, has_option: bool = False, is_remembered: bool = False
 ) -> Iterator[TextStream]:
     """Open a stored text file. Its first bytes decide whether it is compressed, and its encoding.
 
