@@ -554,6 +554,7 @@ def test_the_diff_shows_values_that_became_null(tmp_path: Path, catalog: Catalog
         "3": (("price", "7.5", "8.5"),),
     }
     assert nulls.diff.records[0].same == 1
+    assert [change.kind for change in nulls.changes.changes] == ["features", "features"]  # the others are their values
     back = add_csv(catalog, tmp_path, changed.replace(",,", ",stool,9"), retype=True)
     assert differences(back) == {"2": (("name", "null", "'stool'"), ("price", "null", "9.0"))}
     assert back.diff.records[0].same == 2

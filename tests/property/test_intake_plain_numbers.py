@@ -41,3 +41,10 @@ def test_a_column_is_of_decimals_if_all_its_texts_are(texts: list[str]) -> None:
     types.update(pa.array(texts[:1]), lambda index: ("file", index))
     types.update(pa.array(texts[1:]), lambda index: ("file", 1 + index))
     assert (types.decide()[0] == "double") == all(map(_DECIMAL.fullmatch, texts))
+
+
+def test_a_number_that_float64_cannot_hold_makes_a_column_text() -> None:
+    for text in ("2.5e-400", "2.5E-400"):
+        types = TextTypes()
+        types.update(pa.array(["0.5", text]), lambda index: ("file", index))
+        assert types.decide()[0] == "string"

@@ -93,6 +93,14 @@ def test_duplicates_do_not_depend_on_how_many_digests_are_in_memory(splits: dict
         assert dict(zip(splits, find_duplicates(list(splits), piles), strict=True)) == expected(splits)
 
 
+def test_records_that_are_mostly_equal_are_all_counted() -> None:
+    """Beside a split of different records, of which few are compared."""
+    different = [number.to_bytes(16, "big") for number in range(1000)]
+    splits = {"train": [bytes(16)] * 1000 + different[-1:], "test": different}
+    piles = [pile_of_split(b"".join(digests)) for digests in splits.values()]
+    assert dict(zip(splits, find_duplicates(list(splits), piles), strict=True)) == expected(splits)
+
+
 @pytest.mark.parametrize("most", [2**20, 2**13])
 @pytest.mark.parametrize("num_bits", [64, 16])
 def test_few_duplicates_among_many_records_equal_brute_force(
