@@ -188,7 +188,8 @@ def _check_objects(name: str, data: bytes, left: TextStream | None, *, is_record
         )
     if keys and not is_record and not is_lines:
         raise SourceError(
-            f"{name}:{line}: the file is one object with a list of objects: {', '.join(map(repr, keys[:5]))}",
+            f"{name}:{line}: the file is one object with {'lists' if keys[1:] else 'a list'} of objects: "
+            f"{', '.join(map(repr, keys[:5]))}",
             hint=f"{_choose_list(keys)}If this object is the record: {spell('records', _OBJECT_ITSELF)}",
             details={"file": name, "line": line, "lists": keys},
         )

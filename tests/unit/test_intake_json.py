@@ -475,7 +475,7 @@ def test_the_key_of_a_list_may_be_of_any_script_and_escaped(tmp_path: Path) -> N
 def test_an_object_with_a_list_of_objects_is_never_one_row_in_silence(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as caught:
         open_text_file(tmp_path, "rows.json", WRAPPED)
-    assert str(caught.value) == "rows.json:1: the file is one object with a list of objects: 'data', 'more'"
+    assert str(caught.value) == "rows.json:1: the file is one object with lists of objects: 'data', 'more'"
     assert caught.value.hint == (
         "To read the objects of a list as records: records='data' or records='more'. "
         "If this object is the record: records='.'"
