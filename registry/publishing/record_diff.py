@@ -23,7 +23,7 @@ import numpy.typing as npt
 from registry.display import Convert, converter_of, time_types
 from registry.envelope import fields_of
 from registry.errors import CorruptExampleError, MissingExtraError
-from registry.features import ClassLabel, Feature, FeaturesDict, Ragged, Tensor
+from registry.features import ClassLabel, Feature, FeaturesDict, Ragged, Scalar, Tensor, Text
 from registry.features.containers import columns_of, content_path
 from registry.features.content import ContentReader, content_bytes
 from registry.model import LEAF_EXAMPLES, Advance, listed
@@ -216,9 +216,12 @@ def _with_optional(stored: StoredSplits, others: FeaturesDict) -> StoredSplits:
     def read_as(mine: Feature, other: Feature) -> Feature:
         if type(mine) is FeaturesDict and type(other) is FeaturesDict:
             return read_all(mine, other)
-        if isinstance(mine, Tensor) and isinstance(other, Tensor) and other.optional and not mine.optional:
-            return Tensor(shape=mine.shape, dtype=mine.dtype, encoding=mine.encoding, optional=True)
-        return mine
+        if not isinstance(other, Tensor) or not other.optional or type(mine) not in (Tensor, Scalar, Text):
+            return mine
+        if mine.optional or (mine.shape, mine.dtype) != (other.shape, other.dtype):  # an optional one has a known shape
+            return mine
+        about = mine.description  # says whether numbers are times
+        return Tensor(shape=mine.shape, dtype=mine.dtype, encoding=mine.encoding, optional=True, description=about)
 
     def read_all(mine: FeaturesDict, others: FeaturesDict) -> FeaturesDict:
         return FeaturesDict({name: read_as(inner, others.get(name, inner)) for name, inner in mine.items()})

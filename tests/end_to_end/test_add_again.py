@@ -18,7 +18,7 @@ from PIL import Image
 
 from registry.api import Catalog
 from registry.errors import SourceError, UnusableRowsError, UsageError
-from registry.features import ClassLabel
+from registry.features import ClassLabel, Tensor
 from registry.images.png import encode_png
 from registry.intake.schema import describe_type
 
@@ -564,6 +564,24 @@ def test_the_diff_shows_values_of_objects_that_became_null(catalog: Catalog) -> 
     catalog.add([{"id": 1, "size": {"x": 1}}, {"id": 2, "size": {"x": 2}}], "rows", key="id")
     report = catalog.add([{"id": 1, "size": {"x": 1}}, {"id": 2, "size": {"x": None}}], "rows", retype=True)
     assert differences(report) == {"2": (("size/x", "2", "null"),)}
+
+
+def test_the_diff_shows_times_before_they_became_null_as_times(catalog: Catalog) -> None:
+    rows = [{"id": number, "at": datetime(2026, 1, number, tzinfo=UTC)} for number in (1, 2, 3)]
+    catalog.add(rows, "rows", key="id")
+    changed = [rows[0], {"id": 2, "at": None}, {"id": 3, "at": datetime(2026, 5, 3, tzinfo=UTC)}]
+    report = catalog.add(changed, "rows", retype=True)
+    assert differences(report) == {
+        "2": (("at", "2026-01-02 00:00:00Z", "null"),),
+        "3": (("at", "2026-01-03 00:00:00Z", "2026-05-03 00:00:00Z"),),
+    }
+
+
+def test_a_diff_compares_arrays_that_became_optional_and_got_a_known_shape(catalog: Catalog) -> None:
+    lists, array = Tensor(shape=(None,), dtype="int64"), Tensor(shape=(1,), dtype="int64", optional=True)
+    catalog.add([{"id": 1, "v": [0], "x": 1}], "rows", key="id", features={"v": lists})
+    report = catalog.add([{"id": 1, "v": [0], "x": 2}], "rows", features={"v": array})
+    assert ("x", "1", "2") in differences(report)["1"]
 
 
 def test_the_diff_shows_labels_that_changed_while_a_class_was_added(tmp_path: Path, catalog: Catalog) -> None:
