@@ -148,7 +148,7 @@ def _open(files: Files, options: AddOptions, kind: str, read_tables: _Tables) ->
                 hints.update(hints_of(described, _plain(first, described, name)))
             metadata.append(replace(metadata_of_schema(schema), custom=kept_features(described)))
         else:
-            require_same_columns(seen[0][0], seen[0][1].names, name, names, are_files=True)
+            require_same_columns(seen[0][0], seen[0][1].names, name, names, among=(files, options))
         return partial(_read, files.store, name, seen[0][1].names, described, read_tables)
 
     source = make_parts(files, options, kind, open_file)

@@ -82,7 +82,7 @@ def open_csv(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYTE
         if layout is None:
             return None
         layouts.append(layout)
-        _check_same_columns(layouts[0], layout)
+        _check_same_columns(layouts[0], layout, files, given)
         # Each call of pyarrow costs time per column, regardless of the number of rows.
         most = max(block_bytes, _WIDE_BLOCK_BYTES) if len(layout.names) > _MANY_COLUMNS else block_bytes
         names = tuple(dict.fromkeys(layouts[0].names))  # several columns without a name may be left out
@@ -308,7 +308,7 @@ def _name_columns(name: str, names: tuple[str, ...], options: AddOptions, *, lin
     return names
 
 
-def _check_same_columns(first: _Layout, other: _Layout) -> None:
+def _check_same_columns(first: _Layout, other: _Layout, files: Files, options: AddOptions) -> None:
     """Check that two files have the same columns, in any order."""
     if (first.header is None) != (other.header is None):
         with_header, without = (first, other) if other.header is None else (other, first)
@@ -318,7 +318,7 @@ def _check_same_columns(first: _Layout, other: _Layout) -> None:
             hint="Write the same header to all files, or remove it from all.",
             details={"files": [first.name, other.name]},
         )
-    require_same_columns(first.name, first.names, other.name, other.names, are_files=True)
+    require_same_columns(first.name, first.names, other.name, other.names, among=(files, options))
 
 
 def _summarize(layouts: Sequence[_Layout], options: AddOptions) -> str:

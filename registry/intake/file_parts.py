@@ -158,9 +158,17 @@ def _offer_paths(splits: Mapping[str, Sequence[str]], options: AddOptions) -> st
 
 
 def require_same_columns(
-    first: str, columns: Sequence[str], other: str, others: Sequence[str], *, are_files: bool = False
+    first: str,
+    columns: Sequence[str],
+    other: str,
+    others: Sequence[str],
+    *,
+    among: tuple[Files, AddOptions] | None = None,
 ) -> None:
-    """Check that two files or tables have the same columns, in any order. Raises SourceError."""
+    """Check that two files or tables have the same columns, in any order. Raises SourceError.
+
+    ``among`` are all files of the source, and how they are opened.
+    """
     in_first, in_other = set(columns), set(others)  # Sets, because a file may have a hundred thousand columns.
     missing = [name for name in columns if name not in in_other]
     added = [name for name in others if name not in in_first]
@@ -170,9 +178,17 @@ def require_same_columns(
         raise SourceError(
             f"{first} and {other} have different columns: {', and '.join(faults)}",
             hint="The files and splits of a dataset must have the same columns. Add the others as another dataset."
-            + (f" To choose files: {spell('splits', {'train': _glob_of(first, other)})}" if are_files else ""),
+            + (_offer_glob(first, other, *among) if among is not None else ""),
             details={"files": [first, other], "missing": missing[:100], "added": added[:100]},
         )
+
+
+def _offer_glob(first: str, other: str, files: Files, options: AddOptions) -> str:
+    """Offer to choose the files of one table, if the option loses no split."""
+    splits = find_splits(files.names, options).files
+    if len(splits) > 1 or options.splits or options.rename_splits or options.split_by or options.holdout:
+        return ""
+    return f" To choose files: {spell('splits', dict.fromkeys(splits, _glob_of(first, other)))}"
 
 
 def _glob_of(name: str, other: str) -> str:

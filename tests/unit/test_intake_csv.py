@@ -533,6 +533,28 @@ def test_files_with_the_same_columns_in_another_order_are_one_source(tmp_path: P
     ]
 
 
+@pytest.mark.parametrize(
+    ("names", "options", "offer"),
+    [
+        (("train_1.csv", "train_x.csv", "test_1.csv"), AddOptions(), ""),
+        (("train/1.csv", "train/x.csv", "test/1.csv"), AddOptions(), ""),
+        (
+            ("test/1.csv", "test/x.csv", "test/2.csv"),
+            AddOptions(),
+            " To choose files: splits={'test': 'test/[0-9]*.csv'}",
+        ),
+        (("1.csv", "x.csv", "b.csv"), AddOptions(splits={"train": "[1x].csv", "test": "b.csv"}), ""),
+    ],
+)
+def test_no_glob_that_loses_a_split_is_offered(
+    tmp_path: Path, names: tuple[str, ...], options: AddOptions, offer: str
+) -> None:
+    contents = dict(zip(names, (b"a\n1\n", b"b\n2\n", b"a\n3\n"), strict=True))
+    with pytest.raises(SourceError) as caught:
+        open_files(open_csv, tmp_path, contents, given=options)
+    assert (caught.value.hint or "").endswith(f"Add the others as another dataset.{offer}")
+
+
 def test_files_with_other_columns_are_an_error(tmp_path: Path) -> None:
     hint = "The files and splits of a dataset must have the same columns. Add the others as another dataset."
     hint += " To choose files: splits={'train': '1.csv'}"
