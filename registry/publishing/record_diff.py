@@ -216,9 +216,13 @@ def _with_optional(stored: StoredSplits, others: FeaturesDict) -> StoredSplits:
     def read_as(mine: Feature, other: Feature) -> Feature:
         if type(mine) is FeaturesDict and type(other) is FeaturesDict:
             return read_all(mine, other)
-        if not isinstance(other, Tensor) or not other.optional or type(mine) not in (Tensor, Scalar, Text):
+        if not isinstance(mine, Tensor) or type(mine) not in (Tensor, Scalar, Text) or mine.optional:
             return mine
-        if mine.optional or (mine.shape, mine.dtype) != (other.shape, other.dtype):  # an optional one has a known shape
+        if (
+            not isinstance(other, Tensor)
+            or not other.optional
+            or (mine.shape, mine.dtype) != (other.shape, other.dtype)
+        ):  # an optional one has a known shape
             return mine
         about = mine.description  # says whether numbers are times
         return Tensor(shape=mine.shape, dtype=mine.dtype, encoding=mine.encoding, optional=True, description=about)
