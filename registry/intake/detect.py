@@ -199,7 +199,10 @@ def _open_kind(kind: str, files: Files, names: Sequence[str], options: AddOption
 
 
 def _names_of_kind(kind: str, files: Files) -> Sequence[str]:
-    """Return the files with an extension of the forced kind; if there is none, the archives, or files of no kind."""
+    """Return the files with an extension of the forced kind; if there is none, the archives, or files of no kind.
+
+    A ``.txt`` file may be a table of text: if it is a note, the reader refuses it.
+    """
     archives = [name for name in files.names if is_archive(name)]
     if kind == "webdataset":
         return archives or files.names
@@ -212,7 +215,9 @@ def _names_of_kind(kind: str, files: Files) -> Sequence[str]:
     records = [name for name in names or files.names if _why_side_file(name) is None]
     if names:
         return records or names
-    return archives or [name for name in records if kind_of(name) is None] or records or files.names
+    texts = (".txt",) if kind in ("csv", "json") else ()
+    unknown = [name for name in records if kind_of(name) is None or name.lower().endswith(texts)]
+    return archives or unknown or records or files.names
 
 
 def _group(files: Files) -> dict[str, list[str]]:

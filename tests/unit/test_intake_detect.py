@@ -404,6 +404,9 @@ def test_a_kind_that_is_forced_on_unknown_names_reads_neither_documents_nor_file
     assert [part.name for part in source.parts] == ["1.dat", "2.dat"]
     zipped = write(tmp_path / "zipped", {**others, "shops.zip": make_zip({"1.dat": CSV})})
     assert [part.name for part in open_source(zipped, AddOptions(kind="csv")).parts] == ["1.dat"]
+    tables = write(tmp_path / "tables", {**others, "notes.md": b"# Notes\n", "1.dat": CSV, "2.txt": CSV, "3": CSV})
+    names = [part.name for part in open_source(tables, AddOptions(kind="csv")).parts]
+    assert names == ["1.dat", "2.txt", "3"]  # a table may be called .txt
     only_texts = write(tmp_path / "texts", {"README.md": b"# Shops\n", "a.txt": CSV})
     assert [part.name for part in open_source(only_texts, AddOptions(kind="csv")).parts] == ["a.txt"]
     with pytest.raises(UsageError) as caught:
