@@ -296,15 +296,16 @@ def _read(
             rows = find_lines(block.data) if finder is None else finder.take(block.data, is_last=block.is_last)
             yield from parser.parse(rows, block.line)
             parser.note_indent(block.data)
-            if (fault := _fault_of_list(name, rows, block)) is not None:
+            if (fault := _fault_of_list(name, layout, rows, block)) is not None:
                 yield Rows(table=arrow.table({}), lines=(), bad=(fault,))
                 return
 
 
-def _fault_of_list(name: str, rows: JsonRows, block: TextBlock) -> BadRow | None:
+def _fault_of_list(name: str, layout: _Layout, rows: JsonRows, block: TextBlock) -> BadRow | None:
     if rows.tail is not None:
         line = block.line + count_newlines(block.data[: rows.tail])
-        return BadRow(file=name, line=line, reason="text follows the end of the list")
+        reason = f"text follows {'the end of the list' if layout.is_list else 'the object that has the list'}"
+        return BadRow(file=name, line=line, reason=reason)
     if rows.is_open:
         line = block.line + block.num_lines
         return BadRow(file=name, line=line, reason="the file ends before its list does")

@@ -115,7 +115,7 @@ class JsonRows:
         starts: the first byte of each row, which is not a space.
         stops: the place after its last byte, which is not a space.
         lines: the number of newlines before each row.
-        tail: the place of text after the end of the list; None if there is none.
+        tail: the place of text after the end of the list, or of the object that has it; None if there is none.
         is_open: whether the file ends before its list does.
     """
 
@@ -250,12 +250,14 @@ class ListElements:
         self._key = key
         self._has_begun = False
         self._has_ended = False
+        self._depth = 0 if key is None else 1  # of what is open after the list
+        self._is_in_text = False
         self._found: _Ends | None = None
 
     def find_end(self, data: bytes) -> int:
         """Return the place after the comma that follows the last element in ``data``, or after the list, or 0."""
         if self._has_ended:
-            return len(data)
+            return len(data.rstrip(b"\\"))  # not between a backslash and what it escapes
         result = self._found = self._scan(data)
         if result.end is not None:
             return len(data) if data[result.end :].isspace() else result.end
@@ -265,8 +267,7 @@ class ListElements:
         """The elements in the next block."""
         nothing = np.empty(0, np.int64)
         if self._has_ended:
-            tail = _first_solid(data, 0) if self._key is None else None
-            return JsonRows(data, nothing, nothing, nothing, tail=tail)
+            return JsonRows(data, nothing, nothing, nothing, tail=self._find_tail(data, 0))
         found = self._scan(data) if is_last or self._found is None else self._found
         self._found, self._has_begun = None, True
         stops = found.commas
@@ -280,13 +281,27 @@ class ListElements:
         view = np.frombuffer(clean, np.uint8)
         view[stops[stops < len(data)]] = ord(" ")
         _blank(view[: found.start])
-        tail = None if found.end is None else _first_solid(data, found.end)
-        if self._key is not None and tail is not None:
-            _blank(view[tail:])
-            tail = None
+        if self._key is not None and found.end is not None:
+            _blank(view[found.end :])
+        tail = None if found.end is None else self._find_tail(data, found.end)
         rows = _trimmed(bytes(clean), view, starts, stops)
         is_open = is_last and not self._has_ended
         return JsonRows(rows.data, rows.starts, rows.stops, rows.lines, tail=tail, is_open=is_open)
+
+    def _find_tail(self, data: bytes, start: int) -> int | None:
+        """The place of text after the list, or after the object that has it, at ``start`` or later."""
+        if self._depth:
+            rest = b'"' * self._is_in_text + data[start:]
+            marks = _find_marks(rest)
+            depths = marks.depths + self._depth
+            ends = marks.places[depths == 0]
+            if not ends.size:
+                self._depth = int(depths[-1]) if depths.size else self._depth
+                self._is_in_text = _without_escapes(rest).count(b'"') % 2 == 1
+                return None
+            self._depth = 0
+            start += int(ends[0]) + 1 - self._is_in_text
+        return _first_solid(data, start)
 
     def find_start(self, data: bytes) -> int | None:
         """The place after the bracket that opens the list, or None if it does not start in ``data``."""

@@ -233,6 +233,26 @@ def test_a_list_that_does_not_end_is_a_bad_row(tmp_path: Path, block_bytes: int)
         )
 
 
+REST_OF_OBJECTS = st.dictionaries(
+    st.text('[]{},:"\\é', max_size=4),
+    st.recursive(st.text('[]{},:"\\é', max_size=6) | st.integers(), lambda inner: st.lists(inner, max_size=3)),
+    max_size=3,
+)
+
+
+@given(rest=REST_OF_OBJECTS, spaces=st.sampled_from(["", " ", "\n"]), after=st.booleans(), size=st.sampled_from(BLOCKS))
+@pytest.mark.parametrize("ensure_ascii", [False, True])
+def test_what_follows_an_object_of_which_a_list_is_read_is_a_bad_row(
+    rest: dict[str, Any], spaces: str, after: bool, size: int, ensure_ascii: bool
+) -> None:
+    text = json.dumps({"data": [{"a": 1}, {"a": 2}], **rest}, indent=1, ensure_ascii=ensure_ascii)
+    content = f"{text}{spaces}\n" + '{"data": [{"a": 3}]}\n' * after
+    bad = [f"data.json:{content.count(chr(10))}: text follows the object that has the list"] * after
+    with TemporaryDirectory() as folder:
+        options = AddOptions(records="data")
+        assert bad_rows(Path(folder), content.encode(), block_bytes=size, given=options) == ([3, 6], bad)
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
