@@ -105,6 +105,9 @@ _IS_MARK[[ord(character) for character in '{[]},"']] = True
 _IS_SPACE: Final = np.zeros(256, np.bool_)
 _IS_SPACE[[ord(" "), ord("\t"), ord("\r"), ord("\n")]] = True
 
+_LAST_WIDE: Final = re.compile(rb"[\xc0-\xff][\x80-\xbf]*\Z")
+"""The last character if it has two bytes or more, or its first bytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class JsonRows:
@@ -257,7 +260,9 @@ class ListElements:
     def find_end(self, data: bytes) -> int:
         """Return the place after the comma that follows the last element in ``data``, or after the list, or 0."""
         if self._has_ended:
-            return len(data.rstrip(b"\\"))  # not between a backslash and what it escapes
+            end = len(data.rstrip(b"\\"))  # not between a backslash and what it escapes, and not inside a character
+            wide = _LAST_WIDE.search(data, max(end - 4, 0), end)
+            return end if wide is None else wide.start()
         result = self._found = self._scan(data)
         if result.end is not None:
             return len(data) if data[result.end :].isspace() else result.end
