@@ -9,8 +9,9 @@ one to ten bytes and texts of 1 to 20; "shuffled" has the records of a block in 
 
 ``--images`` measures blocks of 192 pictures of 224 x 224 pixels instead, in Sequences of four, too, as images a second
 and as milliseconds of all processors for each: by a block, at a part of the size, one by one, and by the library alone
-(libjpeg-turbo in simplejpeg for JPEG, Pillow for PNG) in as many threads as there are cores. On a busy machine compare
-the milliseconds.
+(libjpeg-turbo in simplejpeg for JPEG, Pillow for PNG) in as many threads as there are cores. Where TensorFlow is
+installed, a process of its own parses and decodes the same records by tf.data with parallel calls that it tunes itself.
+On a busy machine compare the milliseconds.
 """
 
 from __future__ import annotations
@@ -18,12 +19,17 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import subprocess
 import sys
 import time
 import timeit
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -174,16 +180,68 @@ def image_ways(form: str, threads: ThreadPoolExecutor) -> dict[str, Callable[[],
     }
 
 
-def measure_images(form: str, rounds: int = 9) -> None:
+def records_of_images(form: str) -> list[bytes]:
+    """192 records with a picture each."""
+    chance = np.random.default_rng(0)
+    features = FeaturesDict({"image": Image(shape=(224, 224, 3))})
+    return [codec_of(features).encode({"image": picture(chance, form)}) for _ in range(192)]
+
+
+def decode_by_tensorflow(form: str) -> None:
+    """For each line of standard input, print the time that tf.data takes for 192 pictures, of the clock and of cores.
+
+    tf.data decodes ahead. Its answer is therefore the mean of many batches after those that were ready, and comes when
+    it has stopped, so that it neither gains from the time of others nor takes it.
+    """
+    import tensorflow as tf
+
+    def decode(record: Any) -> Any:
+        parsed = tf.io.parse_single_example(record, {"image": tf.io.FixedLenFeature([], tf.string)})
+        return (tf.io.decode_jpeg if form == "JPEG" else tf.io.decode_png)(parsed["image"], 3)
+
+    records = tf.data.Dataset.from_tensor_slices(records_of_images(form)).repeat()
+    batches = iter(records.map(decode, num_parallel_calls=tf.data.AUTOTUNE).batch(192))
+    for _ in sys.stdin:
+        deque(islice(batches, 5), maxlen=0)
+        seconds, processors = timed(lambda: deque((batch.numpy() for batch in islice(batches, 20)), maxlen=0))
+        time.sleep(0.3)
+        print(seconds / 20, processors / 20, flush=True)
+
+
+def timed(call: Callable[[], Any]) -> tuple[float, float]:
+    """Seconds of ``call()``, by the clock and of all cores of this process."""
+    start, processors = time.perf_counter(), time.process_time()
+    call()
+    return time.perf_counter() - start, time.process_time() - processors
+
+
+def ask(peer: subprocess.Popen[str]) -> tuple[float, float]:
+    """The times of the next batch of ``decode_by_tensorflow``."""
+    assert peer.stdin is not None
+    assert peer.stdout is not None
+    peer.stdin.write("\n")
+    peer.stdin.flush()
+    seconds, processors = map(float, peer.stdout.readline().split())
+    return seconds, processors
+
+
+def measure_images(form: str, rounds: int = 15) -> None:
     """Print two lines; the ways take turns, so that each meets the same other load."""
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        calls = image_ways(form, threads)
+    with ExitStack() as stack:
+        threads = stack.enter_context(ThreadPoolExecutor(os.cpu_count()))
+        calls = {way: partial(timed, call) for way, call in image_ways(form, threads).items()}
+        if find_spec("tensorflow"):
+            command = [sys.executable, __file__, "--tensorflow", form]
+            quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+            peer = stack.enter_context(
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=quiet)
+            )
+            ask(peer)  # it starts, and tunes itself
+            calls["tf.data"] = partial(ask, peer)
         times: dict[str, list[tuple[float, float]]] = {way: [] for way in calls}
         for _ in range(rounds):
             for way, call in calls.items():
-                start, processors = time.perf_counter(), time.process_time()
-                call()
-                times[way].append((time.perf_counter() - start, time.process_time() - processors))
+                times[way].append(call())
     print(f"{form:<16}" + "".join(f"{way:>12}" for way in calls))
     print(f"{'images/s':<16}" + "".join(f"{192 / min(pairs)[0]:>12,.0f}" for pairs in times.values()))
     least = [min(processors for _, processors in pairs) for pairs in times.values()]
@@ -195,7 +253,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.5)
     parser.add_argument("--only", default="", help="sets whose name starts so")
     parser.add_argument("--images", action="store_true", help="measure JPEG and PNG instead")
+    parser.add_argument("--tensorflow", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.tensorflow:
+        decode_by_tensorflow(arguments.tensorflow)
+        return
     if arguments.images:
         measure_images("JPEG")
         measure_images("PNG")
