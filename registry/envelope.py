@@ -1,7 +1,7 @@
 """Converts results and errors to JSON for programs. The command line prints it; a server can send it.
 
 A result is ``{"schema": "registry.NAME/1", "data": ..., "warnings": [...]}`` and an error is ``{"error": {...}}``.
-This module is in the lowest layer: it converts values of the other layers by their type.
+This module is below the errors, whose details it converts: it converts values of other layers by their type.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, NamedTuple
 
-from registry.errors import RegistryError
 from registry.masking import mask
 
 
@@ -44,7 +43,8 @@ def fields_of(source: Any, *names: str) -> dict[str, Any]:
 def to_plain(value: Any) -> Any:
     """Convert ``value`` to plain JSON: moments as ISO 8601, enums by value, versions and references as text.
 
-    Secrets in URLs are masked. An error of the registry becomes its code, message and hint.
+    Numbers and arrays of numpy become those of Python, and bytes become text. Secrets in URLs are masked. An error of
+    the registry becomes its code, message and hint.
 
     >>> from datetime import UTC
     >>> to_plain({"at": datetime(2026, 11, 21, tzinfo=UTC), "url": "http://ann:PW@host", "sizes": (1, None)})
@@ -64,8 +64,12 @@ def to_plain(value: Any) -> Any:
         return list(value.items)
     if isinstance(value, datetime):
         return value.isoformat()
-    if isinstance(value, RegistryError):
+    if isinstance(value, Exception):
         return to_plain(fields_of(value, "code", "message", "hint"))
+    if isinstance(value, bytes):  # such as a name that should be text
+        return mask(value.decode(errors="backslashreplace"))
+    if hasattr(value, "tolist"):
+        return to_plain(value.tolist())
     if isinstance(value, Iterable):
         return [to_plain(item) for item in value]
     return mask(str(value))

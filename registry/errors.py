@@ -94,8 +94,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, Final
 
+from registry.envelope import to_plain
 from registry.escaping import point_at, printable
-from registry.masking import mask, mask_all
+from registry.masking import mask
 
 
 class RegistryWarning(UserWarning):
@@ -159,7 +160,7 @@ class RegistryError(Exception):
         noun: the kind of name that was not found, for the message of ``NotFoundError``.
         message: what is wrong, in one or more lines.
         hint: what to do, or None. A traceback shows it below the message.
-        details: location and values, JSON-able.
+        details: location and values, as plain JSON.
     """
 
     code: ClassVar[str] = "registry_error"
@@ -177,7 +178,7 @@ class RegistryError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = None if hint is None else mask(hint)
-        self.details: dict[str, Any] = mask_all(dict(details or {}))
+        self.details: dict[str, Any] = to_plain(details or {})
         if self.hint is not None:
             self.add_note(f"hint: {self.hint}")  # a traceback shows notes; the command line prints the hint itself
 

@@ -77,18 +77,14 @@ def mask(text: str) -> str:
     return text
 
 
-def mask_all(value: Any, *, in_urls_only: bool = False) -> Any:
-    """Mask all text in a JSON value, including keys.
-
-    With ``in_urls_only``, only text that contains a URL is masked: in values to be stored, other text must not change.
-    """
+def mask_all(value: Any) -> Any:
+    """Mask all text that contains a URL in a JSON value, including keys. In values to be stored, other text stays."""
     if isinstance(value, str):
-        return value if in_urls_only and "://" not in value else mask(value)
+        return mask(value) if "://" in value else value
     if isinstance(value, Mapping):
-        pairs = ((key, mask_all(item, in_urls_only=in_urls_only)) for key, item in value.items())
-        return {mask_all(key, in_urls_only=in_urls_only): item for key, item in pairs}
+        return {mask_all(key): mask_all(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        result = [mask_all(item, in_urls_only=in_urls_only) for item in value]
+        result = [mask_all(item) for item in value]
         return result if isinstance(value, list) else tuple(result)
     return value
 

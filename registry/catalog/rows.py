@@ -74,8 +74,8 @@ def encode_metadata(metadata: DatasetMetadata) -> str:
             "homepage": remove_secrets(metadata.homepage),
             "supervised_keys": None if metadata.supervised_keys is None else list(metadata.supervised_keys),
             "config_tags": list(metadata.config_tags),
-            "extra": mask_all(dict(metadata.extra), in_urls_only=True),
-            **({"custom": mask_all(dict(metadata.custom), in_urls_only=True)} if metadata.custom else {}),
+            "extra": mask_all(dict(metadata.extra)),
+            **({"custom": mask_all(dict(metadata.custom))} if metadata.custom else {}),
             **({"described": list(metadata.described)} if metadata.described else {}),
         }
     )

@@ -47,7 +47,7 @@ def info_to_json(prepared: PreparedDataset) -> str:
 
     Secrets in the URLs of homepage and downloads are removed, because others read the file.
     """
-    metadata, extra = prepared.metadata, mask_all(dict(prepared.metadata.extra), in_urls_only=True)
+    metadata, extra = prepared.metadata, mask_all(dict(prepared.metadata.extra))
     homepage = remove_secrets(metadata.homepage)
     keys = metadata.supervised_keys
     fields = {

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from registry import errors
@@ -21,6 +24,17 @@ from registry.errors import (
     UsageError,
     VerificationError,
 )
+
+
+FOREIGN = {
+    "name": b"label",
+    "count": np.int64(3),
+    "sizes": np.array([[1, 2]]),
+    "path": Path("a/b.csv"),
+    "at": datetime(2026, 11, 21, tzinfo=UTC),
+    "by": {1: "s3://KEY:PW@bucket/x"},
+}
+"""Values that JSON does not have, or a secret."""
 
 
 def every_kind(kind: type[RegistryError]) -> Iterator[type[RegistryError]]:
@@ -48,6 +62,21 @@ def test_an_error_is_the_same_in_another_process(kind: type[RegistryError]) -> N
         assert type(again) is kind
         assert (str(again), again.hint, again.details) == (str(error), error.hint, error.details)
         assert (again.code, again.exit_code) == (error.code, error.exit_code)
+
+
+@pytest.mark.parametrize("kind", list(every_kind(RegistryError)), ids=lambda kind: kind.__name__)
+def test_details_are_plain_json_whatever_a_caller_passed(kind: type[RegistryError]) -> None:
+    error = make(kind)
+    RegistryError.__init__(error, "wrong", details={**error.details, **FOREIGN})
+    assert json.loads(json.dumps(error.details, allow_nan=False)) == error.details
+    assert {name: error.details[name] for name in FOREIGN} == {
+        "name": "label",
+        "count": 3,
+        "sizes": [[1, 2]],
+        "path": "a/b.csv",
+        "at": "2026-11-21T00:00:00+00:00",
+        "by": {"1": "s3://***@bucket/x"},
+    }
 
 
 @pytest.mark.parametrize("kind", list(every_kind(VerificationError)), ids=lambda kind: kind.__name__)
