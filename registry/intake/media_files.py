@@ -75,6 +75,9 @@ _TARGET_ENDING: Final = re.compile(rf"[._-]({_TARGET_WORDS})$", re.IGNORECASE)
 _TARGET_FOLDER: Final = re.compile(rf"[._-]?({_TARGET_WORDS})$", re.IGNORECASE)
 """The end of the name of a folder of such files, as in ``train_masks`` or ``trainannot`` beside ``train``."""
 
+_NEGATION: Final = re.compile(r"^(non|not|no|without)[ ._-]?", re.IGNORECASE)
+"""The start of the name of a class that lacks something: ``no mask`` beside ``mask``, which is then a class too."""
+
 _MOST_TARGETS: Final = 1000
 
 _MOST_SOUNDS: Final = 20
@@ -222,6 +225,8 @@ def _refuse_pairs(location: str, folders: Sequence[str], splits: Mapping[str, Se
         base = _TARGET_FOLDER.sub("", target)
         pair = [base, target] if base else folders
         if base == target or not classes.issuperset(pair):
+            continue
+        if any(_NEGATION.sub("", name).lower() == target.lower() for name in classes - {target}):
             continue
         if all(_share_names(names, pair) for names in splits.values()):
             raise SourceError(

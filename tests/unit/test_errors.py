@@ -25,7 +25,6 @@ from registry.errors import (
     VerificationError,
 )
 
-
 FOREIGN = {
     "name": b"label",
     "count": np.int64(3),

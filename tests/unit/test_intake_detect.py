@@ -277,6 +277,14 @@ def test_a_folder_of_masks_may_be_named_after_the_folder_of_its_pictures(tmp_pat
     assert label == ClassLabel(names=sorted(form.format(folder) for form in ("{}", target) for folder in names))
 
 
+@pytest.mark.parametrize(
+    ("name", "negation"), [("mask", "no mask"), ("Mask", "without-mask"), ("mask", "Not_Mask"), ("annot", "no annot")]
+)
+def test_a_folder_and_its_negation_are_classes(tmp_path: Path, name: str, negation: str) -> None:
+    write(tmp_path, {f"{folder}/{file}.png": PNG for folder in (name, negation) for file in "12"})
+    assert open_source(tmp_path).hints["label"] == ClassLabel(names=sorted([name, negation]))
+
+
 TAR = "--sort=name -cf NAME.tar"
 
 
