@@ -33,7 +33,7 @@ from registry.errors import (
 from registry.model import Reference, VersionRequest
 from registry.plugins import BUILDERS, list_plugins, package_of
 
-_CODE = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<class>[A-Za-z_]\w*)", flags=re.ASCII)
+_CODE = re.compile(r"(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<class>[^\W\d]\w*)")
 _CHOICE = re.compile(r"(?:/(?P<config>[^/:@\s]+))?(?::(?P<version>[^/:@]+))?")
 
 

@@ -138,7 +138,10 @@ def run_generator(split: str, examples: Generated, *, where: str = "") -> Genera
     position, last = 0, None
     iterator: Iterator[Any] | None = None
     try:
-        iterator = iter(examples() if callable(examples) else examples)
+        pairs = examples() if callable(examples) else examples
+        if not _is_iterable(pairs):  # often a function that ends without yield
+            raise TypeError(f"it must yield or return pairs (key, example), and returned {_kind(pairs)}")
+        iterator = iter(pairs)
         for item in iterator:
             last = item
             yield item

@@ -191,6 +191,7 @@ def _matched(pattern: re.Pattern[str], text: str, subject: str, *, hint: str, ke
     _refuse_secret(text, subject, hint=hint.format("mnist"))
     if not pattern.fullmatch(text):
         hint = hint.format(nearest_name(text[:80]) or "mnist")
+        hint += f" It has at most 200 characters, and this one has {len(text)}." if len(text) > 200 else ""
         raise ReferenceSyntaxError(f"invalid {subject} {text[:80]!r}", hint=hint, details={key: text[:80]})
     return text
 

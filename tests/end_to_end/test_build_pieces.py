@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -289,6 +290,22 @@ def test_pieces_without_inputs_or_a_function_are_refused(wrong: Pieces, tmp_path
     with pytest.raises(BuildError, match=r"found Pieces without inputs or without a function") as caught:
         built(builder, tmp_path)
     assert caught.value.hint == "Write Pieces([...], self._generate)."
+
+
+def nothing_returned(_given: Any) -> Any:
+    return None
+
+
+@pytest.mark.parametrize("examples", [nothing_returned, Pieces(["a"], nothing_returned)])
+def test_a_function_that_yields_nothing_is_named_with_what_it_returned(examples: Any, tmp_path: Path) -> None:
+    builder = make(Pieced, [])
+    once = examples if isinstance(examples, Pieces) else partial(examples, "a")
+    builder.splits = lambda: {"train": once}  # type: ignore[method-assign]
+    expected = (
+        r"TypeError: it must yield or return pairs \(key, example\), and returned None \(.*test_build_pieces.py, line"
+    )
+    with pytest.raises(BuildError, match=expected):
+        built(builder, tmp_path)
 
 
 def test_a_function_that_cannot_be_sent_is_called_here(tmp_path: Path) -> None:

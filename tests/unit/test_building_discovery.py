@@ -129,6 +129,13 @@ def test_what_to_build_is_named_by_reference_or_by_code(wanted: str) -> None:
     assert open_builder(builder) is builder
 
 
+def test_a_class_may_have_any_name_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "größen.py").write_text(GOOD.replace("Squares", "Größe") + '    name = "size"\n')
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "größen", raising=False)
+    assert str(open_builder("größen:Größe").reference) == "size:1.0.0"
+
+
 def test_a_module_in_the_current_folder_is_named_with_a_line_to_paste(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
