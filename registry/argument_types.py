@@ -156,12 +156,14 @@ def require_path(name: str, value: str | os.PathLike[str]) -> str:
 
 
 def _refuse(name: str, value: object, accepted: str) -> NoReturn:
-    kind, words = type(value).__name__, set(accepted.split())
+    kind, words, hint = type(value).__name__, set(accepted.split()), None
+    if isinstance(value, str) and {"sequence", "collection", "iterable"} & words:
+        hint = f"Put it in brackets: {name}=[...]"
+    elif isinstance(value, str | os.PathLike) and "Catalog" in words:
+        hint = f"Open the catalog: {name}=registry.connect(...)"
     raise WrongTypeError(
         f"{name} must be {accepted}, not {kind}",
-        hint=f"Put it in brackets: {name}=[...]"
-        if isinstance(value, str) and {"sequence", "collection", "iterable"} & words
-        else None,
+        hint=hint,
         details={"argument": name, "accepted": accepted, "type": kind},
     )
 
