@@ -151,7 +151,7 @@ def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
         plain = plain.removesuffix(ending)
     likely = "\t" if plain.endswith((".tsv", ".tab")) else ","
     quotes = options.quotes is not False
-    with open_text(store, name, encoding=options.encoding, has_option=options.has_csv_options) as stream:
+    with open_text(store, name, options) as stream:
         data, wanted, found = b"", _SAMPLE_BYTES, None
         while found is None:
             if len(data) > MAX_ROW_BYTES:
@@ -345,9 +345,7 @@ def _read(
     """Yield all rows of a file, with the columns in the order of the source."""
     parser = _CsvParser(layout, columns, options.nulls)
     header_ahead = layout.header is not None
-    has_option, is_remembered = options.has_csv_options, "encoding" in options.remembered
-    encoding = options.encoding
-    with open_text(store, layout.name, encoding=encoding, has_option=has_option, is_remembered=is_remembered) as stream:
+    with open_text(store, layout.name, options) as stream:
         find = partial(find_end, delimiter=layout.delimiter, quotes=layout.quotes)
         for block in read_blocks(stream, find, block_bytes=block_bytes):
             stream.check(block)

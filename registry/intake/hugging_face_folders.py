@@ -48,7 +48,7 @@ from registry.intake.arrow_files import (
 )
 from registry.intake.file_parts import combine_splits
 from registry.intake.kinds import KINDS, MEDIA, kind_of, open_kind
-from registry.intake.options import AddOptions
+from registry.intake.options import CSV_OPTIONS, AddOptions
 from registry.intake.source import Files, Rows, Source
 from registry.interop.dataset_card import CARD, describe_card, read_card, read_front_matter
 from registry.lazy import yaml
@@ -100,7 +100,7 @@ def open_saved_dataset(files: Files, options: AddOptions) -> Source:
         SourceError: a file is missing or malformed, the dataset has no rows, or ``options`` names splits.
         UsageError: ``options`` has some for CSV.
     """
-    options.require_csv("hugging_face")
+    options.require_kind("arrow", CSV_OPTIONS)
     if options.splits:
         raise SourceError(
             f"{files.location}: the splits of a dataset that save_to_disk wrote cannot be changed",
@@ -287,7 +287,7 @@ def open_repository(files: Files, options: AddOptions) -> Source:
         # The kind of the source shows that there is a card, but not the kind of the files.
         forced = None if options.kind == "hugging_face" else options.kind
         kind = forced or _kind_of(files, split, names)
-        options.require_csv(kind)
+        options.require_kind(kind, CSV_OPTIONS)
         sources[split] = open_kind(kind, own, replace(options, splits={split: "*"}, rename_splits=None))
     reason = f"the config {config.name!r} of the dataset card"
     source = combine_splits(sources, split_reason=reason)

@@ -45,7 +45,7 @@ def open_lines(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BY
     encodings: list[str] = []
 
     def open_file(name: str) -> Reader | None:
-        with open_text(files.store, name, encoding=options.encoding, has_option=True) as stream:
+        with open_text(files.store, name, options) as stream:
             if not stream.read(1):
                 return None
             encodings.append(stream.encoding)
@@ -58,8 +58,7 @@ def open_lines(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BY
 
 
 def _read(store: Store, name: str, options: AddOptions, block_bytes: int) -> Generator[Rows, None, None]:
-    is_remembered = "encoding" in options.remembered
-    with open_text(store, name, encoding=options.encoding, has_option=True, is_remembered=is_remembered) as stream:
+    with open_text(store, name, options) as stream:
         for block in read_blocks(stream, find_last_line_end, block_bytes=block_bytes):
             stream.check(block)
             table = import_pyarrow().table({"text": _split_lines(block.data)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,8 +15,20 @@ if TYPE_CHECKING:
     from registry.features import Feature
     from registry.intake.feature_text import Wish
 
-_CSV: Final = ("nulls", "header", "delimiter", "quotes", "encoding")
-_OF_PATHS: Final = ("kind", "splits", "records", "paths", "rename_configs", *_CSV)
+CSV_OPTIONS: Final = ("nulls", "header", "delimiter", "quotes", "encoding")
+_OF_PATHS: Final = ("kind", "splits", "records", "paths", "rename_configs", *CSV_OPTIONS)
+_KINDS_OF: Final = {
+    **dict.fromkeys(CSV_OPTIONS, ("csv", "hugging_face")),  # whose card may name CSV files
+    "encoding": ("csv", "lines", "hugging_face"),
+    "records": ("json", "croissant", "hugging_face"),
+    "rename_configs": ("hugging_face",),
+    "paths": (
+        *("csv", "json", "parquet", "arrow", "lines", "images", "audio", "videos", "text", "webdataset"),
+        "hugging_face",
+    ),
+}
+"""The kinds of files that options have an effect on."""
+
 _SPLIT_RULES: Final = ("splits", "split_by", "holdout")
 _REMEMBERED: Final = {
     **dict.fromkeys(("kind", "records", "delimiter", "encoding", "split_by", "holdout"), str),
@@ -28,7 +40,7 @@ _REMEMBERED: Final = {
     "seed": int,
 }
 _CHANGING: Final = (
-    *(*_CSV, "rename_columns", "rename_configs", "split_by", "holdout"),
+    *(*CSV_OPTIONS, "rename_columns", "rename_configs", "split_by", "holdout"),
     *("key", "key_by", "retype", "dates", "paths", "skip_bad", "num_shards"),
 )
 
@@ -235,56 +247,30 @@ class AddOptions(Description):
 
     def refuse_changes(self, *more: str) -> None:
         """Refuse options, and ``more``, that would change records of files that stay in place. Raises UsageError."""
-        if given := self._given((*_CHANGING, *more)):
-            raise UsageError(
-                f"files that are read in place cannot be changed by these options: {', '.join(map(spell, given))}",
-                hint=f"Leave out {spell('in_place')}, or these options.",
-                details={"options": given},
-            )
+        self._refuse(
+            (*_CHANGING, *more),
+            "files that are read in place cannot be changed by these options",
+            f"Leave out {spell('in_place')}, or these options.",
+        )
 
     def require_object(self) -> None:
         """Refuse options that would have no effect on a Python object. Raises UsageError."""
-        if given := self._given(_OF_PATHS):
-            raise UsageError(
-                f"{' and '.join(given)} can be used with paths and URLs only",
-                hint="Leave it out. The splits of objects: catalog.add({'train': ..., 'test': ...}, NAME)",
-                details={"arguments": given},
-            )
+        self._refuse(
+            _OF_PATHS,
+            "only paths and URLs can be read with these options",
+            "Leave them out. The splits of objects: catalog.add({'train': ..., 'test': ...}, NAME)",
+        )
 
-    def require_kind(self, kind: str) -> None:
-        """Refuse options that have no effect on a source of this kind. Raises UsageError."""
-        if kind != "hugging_face":  # whose card may name CSV files
-            self.require_csv(kind)
-        has_records = self.records is not None and "records" not in self.remembered
-        if has_records and kind not in ("json", "croissant", "hugging_face"):
-            raise UsageError(
-                f"{spell('records', self.records)}: a source of the kind {kind} contains only one set of records",
-                hint="Leave it out.",
-                details={"kind": kind, "records": str(self.records)[:200]},
-            )
-        if self.paths and "paths" not in self.remembered and kind in ("arrays", "croissant"):
-            raise UsageError(
-                f"{spell('paths', self.paths)}: a source of the kind {kind} has no column with the names of files",
-                hint="Leave it out.",
-                details={"kind": kind},
-            )
-        if self.rename_configs and kind != "hugging_face":
-            raise UsageError(
-                f"a source of the kind {kind} has no configs to rename",
-                hint="Leave it out.",
-                details={"kind": kind},
-            )
-
-    def require_csv(self, kind: str) -> None:
-        """Refuse options for CSV files if the source has another kind. Raises UsageError."""
-        others = {"csv": (), "lines": _CSV[:-1]}.get(kind, _CSV)
-        if given := self._given(others):
-            raise UsageError(
-                f"only CSV files can be read with these options, and the kind of this source is {kind}: "
-                f"{', '.join(map(spell, given))}",
-                hint=f"Leave it out. If the files are CSV: {spell('kind', 'csv')}",
-                details={"kind": kind, "options": given},
-            )
+    def require_kind(self, kind: str, names: Iterable[str] = ()) -> None:
+        """Refuse options that have no effect on files of this kind: ``names``, or all. Raises UsageError."""
+        without_effect = [name for name in names or _KINDS_OF if kind not in _KINDS_OF[name]]
+        if self.paths is False:  # such files have no column of paths
+            without_effect = [name for name in without_effect if name != "paths"]
+        has_csv = bool(self._given(name for name in without_effect if name in CSV_OPTIONS))
+        if_csv = f" If the files are CSV: {spell('kind', 'csv')}" if has_csv else ""
+        self._refuse(
+            without_effect, f"files of the kind {kind} cannot be read with these options", f"Leave them out.{if_csv}"
+        )
 
     def with_remembered(self, intake: Mapping[str, Any]) -> AddOptions:
         """Return these options with those of the previous version that control how a source is read and split.
@@ -297,7 +283,7 @@ class AddOptions(Description):
         """
         options = intake.get("options")
         before: Mapping[str, Any] = options if isinstance(options, Mapping) else {}
-        given = {*self._given(tuple(_REMEMBERED))}
+        given = {*self._given(_REMEMBERED)}
         if not given.isdisjoint(_SPLIT_RULES):
             given |= {*_SPLIT_RULES, "seed"}
         result: dict[str, Any] = {
@@ -318,15 +304,18 @@ class AddOptions(Description):
 
     def describe(self) -> dict[str, Any]:
         """Describe the options that are not empty, for ``with_remembered`` of the next version."""
-        names = self._given(tuple(_REMEMBERED), but=())
-        values = {name: getattr(self, name) for name in names if getattr(self, name) != ""}
+        values = {name: getattr(self, name) for name in self._given(_REMEMBERED) if getattr(self, name) != ""}
         return {name: list(value) if name == "nulls" else value for name, value in values.items()}
 
-    def _given(self, names: Sequence[str], but: Collection[str] | None = None) -> list[str]:
-        """Return the ``names`` of options that differ from their defaults, without ``but`` and remembered options."""
+    def _given(self, names: Iterable[str]) -> list[str]:
+        """Return the ``names`` of options that differ from their defaults."""
         defaults = {field.name: field.default for field in fields(self)}
-        used = [name for name in names if name not in (self.remembered if but is None else but)]
-        return [name for name in used if getattr(self, name) not in (defaults[name], [], (), {})]
+        return [name for name in names if getattr(self, name) not in (defaults[name], [], (), {})]
+
+    def _refuse(self, names: Iterable[str], problem: str, hint: str) -> None:
+        """Raise UsageError if this call has one of the options ``names``."""
+        if given := [name for name in self._given(names) if name not in self.remembered]:
+            raise UsageError(f"{problem}: {', '.join(map(spell, given))}", hint=hint, details={"options": given})
 
 
 def _has_form(value: Any, kind: type) -> bool:

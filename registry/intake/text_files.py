@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import SourceError, StorageError, spell
+from registry.intake.options import AddOptions
 from registry.shards.arrow_values import import_pyarrow
 from registry.storage import Store
 from registry.tfrecord import is_gzip
@@ -184,15 +185,13 @@ class TextStream:
     Args:
         file: the file, as a store opens it.
         name: its name.
-        encoding: the encoding; None for that of the byte order mark, or UTF-8 if there is no mark.
-        has_option: whether the caller has an option for the encoding, which hints then mention.
-        is_remembered: whether the encoding is that of the previous version. The text may have been saved as UTF-8
-            since, whose bytes most encodings of one byte accept as other letters: that is refused.
+        options: the encoding, or none for that of the byte order mark, or UTF-8 if there is no mark. If it is that of
+            the previous version, the text may have been saved as UTF-8 since, whose bytes most encodings of one byte
+            accept as other letters: that is refused.
     """
 
-    def __init__(
-        self, file: Any, name: str, encoding: str | None, *, has_option: bool, is_remembered: bool = False
-    ) -> None:
+    def __init__(self, file: Any, name: str, options: AddOptions) -> None:
+        encoding = options.encoding
         compressed = decompress(file.read, file.read(_HEAD_BYTES), size=file.num_bytes, name=name)
         if compressed is None:
             file.seek(0)
@@ -201,7 +200,7 @@ class TextStream:
         self._pieces = pieces = compressed or file.read
         self._line = 1
         self._waiting = b""
-        self._has_option = has_option
+        self._has_option = options.has_csv_options
         self._is_requested = encoding is not None
         head = b""
         while len(head) < _HEAD_BYTES and (piece := pieces(_HEAD_BYTES)):
@@ -216,7 +215,7 @@ class TextStream:
         if self.encoding != "UTF-8":
             self._decoder = codecs.getincrementaldecoder(self.encoding)()
             self._lines = io.IncrementalNewlineDecoder(None, translate=True)
-            self._utf8 = codecs.getincrementaldecoder("UTF-8")() if is_remembered else None
+            self._utf8 = codecs.getincrementaldecoder("UTF-8")() if "encoding" in options.remembered else None
             self._is_ascii = True
             self._consumed = 0
             self._waiting = self._decode(head)
@@ -232,7 +231,7 @@ class TextStream:
                 raise SourceError(
                     f"{name}:1: byte 0: the text seems to be UTF-16 without a byte order mark",
                     hint=f"Name it: {spell('encoding', likely)}"
-                    if has_option
+                    if self._has_option
                     else f"Convert it: {_iconv(name, likely)}",
                     details={"file": name, "line": 1, "byte": 0},
                 )
@@ -319,25 +318,24 @@ class TextStream:
             raise self.bad_bytes(line, block.offset + error.start, "UTF-8") from error
 
 
+_NO_ENCODING: Final = AddOptions(has_csv_options=False)
+
+
 @contextmanager
-def open_text(
-    store: Store, name: str, *, encoding: str | None = None, has_option: bool = False, is_remembered: bool = False
-) -> Iterator[TextStream]:
+def open_text(store: Store, name: str, options: AddOptions = _NO_ENCODING) -> Iterator[TextStream]:
     """Open a stored text file. Its first bytes decide whether it is compressed, and its encoding.
 
     Args:
         store: where it is stored.
         name: its name.
-        encoding: its encoding, if the caller knows it.
-        has_option: whether a caller may name the encoding, for hints.
-        is_remembered: whether the encoding is that of the previous version.
+        options: its encoding, if the caller knows it.
 
     Raises:
         SourceError: the file is damaged, or UTF-16 without a byte order mark. Reading may raise it later.
         StorageError: the file is missing or cannot be read.
     """
     with store.open(name) as file:
-        yield TextStream(file, name, encoding, has_option=has_option, is_remembered=is_remembered)
+        yield TextStream(file, name, options)
 
 
 def read_blocks(

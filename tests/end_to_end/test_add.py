@@ -257,8 +257,8 @@ def test_options_for_csv_are_refused_by_their_arguments(catalog: registry.Catalo
     with pytest.raises(UsageError) as caught:
         catalog.add(tmp_path / "a.jsonl", delimiter=";", nulls=["NA"])
     assert (caught.value.message, caught.value.hint) == (
-        "only CSV files can be read with these options, and the kind of this source is json: `nulls`, `delimiter`",
-        "Leave it out. If the files are CSV: kind='csv'",
+        "files of the kind json cannot be read with these options: `nulls`, `delimiter`",
+        "Leave them out. If the files are CSV: kind='csv'",
     )
 
 

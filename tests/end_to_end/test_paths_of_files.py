@@ -187,8 +187,9 @@ def test_a_dict_of_tables_has_no_paths_unless_they_were_requested(tmp_path: Path
 
 def test_paths_that_cannot_be_stored_are_refused(tmp_path: Path, catalog: Catalog) -> None:
     np.save(tmp_path / "x.npy", np.zeros((3, 2)))
-    with pytest.raises(UsageError, match=r"^paths=True: a source of the kind arrays has no column with the names of"):
+    with pytest.raises(UsageError, match=r"^files of the kind arrays cannot be read with these options: `paths`"):
         catalog.add(tmp_path / "x.npy", "points", paths=True)
+    assert catalog.add(tmp_path / "x.npy", "points", paths=False).plan.source.path_column == ""
     pq.write_table(pa.table({"n": [1]}), tmp_path / "n.parquet")
     with pytest.raises(UsageError, match=r"^files that are read in place cannot be changed by these options: `paths`"):
         catalog.add(tmp_path / "n.parquet", "numbers", paths=True, in_place=True)

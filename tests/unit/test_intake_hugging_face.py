@@ -271,6 +271,4 @@ def test_options_for_csv_are_refused(hf: Any, tmp_path: Path) -> None:
     hf.Dataset.from_dict({"a": [1]}).save_to_disk(str(tmp_path / "saved"))
     with pytest.raises(UsageError) as caught:
         open_saved_dataset(list_files(tmp_path / "saved"), AddOptions(nulls=("NA",)))
-    assert caught.value.message == (
-        "only CSV files can be read with these options, and the kind of this source is hugging_face: `nulls`"
-    )
+    assert caught.value.message == "files of the kind arrow cannot be read with these options: `nulls`"

@@ -594,7 +594,7 @@ def test_a_wrapped_list_that_is_cut_off_is_refused(tmp_path: Path) -> None:
 
 
 def test_records_can_be_named_only_where_there_is_a_choice(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="a source of the kind csv contains only one set of records"):
+    with pytest.raises(UsageError, match="files of the kind csv cannot be read with these options: `records`"):
         open_text_file(tmp_path, "rows.csv", "a\n1\n", "data")
 
 

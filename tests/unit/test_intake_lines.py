@@ -76,7 +76,7 @@ def test_only_the_encoding_is_an_option_of_lines(tmp_path: Path) -> None:
     catalog = registry.connect(tmp_path / "c.db")
     catalog.add(tmp_path / "a.txt", "texts", kind="lines", encoding="latin-1")
     assert sorted(row["text"].decode() for row in catalog.dataset("texts").read("train")) == ["b", "café"]
-    with pytest.raises(UsageError, match=r"^only CSV files can be read with these options, .* lines: `delimiter`"):
+    with pytest.raises(UsageError, match=r"^files of the kind lines cannot be read with these options: `delimiter`"):
         catalog.add(tmp_path / "a.txt", "texts", kind="lines", delimiter=";")
     with pytest.raises(UsageError, match=r"^unknown encoding 'hex'"):
         catalog.add(tmp_path / "a.txt", "texts", kind="lines", encoding="hex")
