@@ -10,11 +10,11 @@ around the difference, arrays the first value that differs, and images that diff
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, repeat
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -206,7 +206,7 @@ def first_difference(changes: Changes, old: StoredSplits, new: StoredSplits) -> 
             earliest = _earliest(_align(sides, changes), [windows[0]], [windows[1]], 1)
             change = min(earliest, key=_position, default=None)
             if change is not None:
-                return name, pair.describe(change)
+                return name, pair.describe(change, changes.common)
     return None
 
 
@@ -332,8 +332,11 @@ class _SplitPair:
             raise CorruptExampleError(message, hint=error.hint, details=error.details) from error
         return np.concatenate(pieces)
 
-    def describe(self, change: RecordChange) -> RecordChange:
-        """Return ``change`` with its key; if the record changed, with the differing features. Decodes two records."""
+    def describe(self, change: RecordChange, paths: Collection[str]) -> RecordChange:
+        """Return ``change`` with its key; if the record changed, with the differing features of ``paths``.
+
+        Decodes two records.
+        """
         change = self._with_key(change)
         if change.kind in ("removed", "added"):
             return replace(change, values=self._values(change))
@@ -347,7 +350,7 @@ class _SplitPair:
             dict(zip(reader.paths, reader.read(record), strict=True))
             for reader, record in zip(self.readers, records, strict=True)
         )
-        differing = [path for path in before if path in after and before[path] != after[path]][:_MOST_SHOWN_FEATURES]
+        differing = [path for path in before if path in paths and before[path] != after[path]][:_MOST_SHOWN_FEATURES]
         result, namers = [], [_namers(reader.features) for reader in self.readers]
         for path in differing:
             try:
@@ -436,7 +439,7 @@ def _diff_split(pair: _SplitPair, changes: Changes, *, show: int) -> RecordDiff:
         moved=len(alignment.moved),
         removed=len(alignment.removed),
         added=len(alignment.added),
-        first=tuple(map(pair.describe, first[:show])),
+        first=tuple(map(pair.describe, first[:show], repeat(frozenset(changes.common)))),
     )
 
 

@@ -600,6 +600,12 @@ def test_the_diff_says_which_values_it_did_not_compare(tmp_path: Path, catalog: 
     ]
 
 
+def test_changed_records_show_no_values_that_were_not_compared(tmp_path: Path, catalog: Catalog) -> None:
+    add_csv(catalog, tmp_path, "id,price,name\n1,7,lamp\n2,8,desk\n", key="id")
+    report = add_csv(catalog, tmp_path, "id,price,name\n1,seven,lamp\n2,8,table\n", features={"price": "Text"})
+    assert differences(report) == {"2": (("name", "'desk'", "'table'"),)}
+
+
 def test_the_key_of_a_list_is_forgotten_for_the_same_records_in_another_form(tmp_path: Path, catalog: Catalog) -> None:
     rows = [{"id": 1, "name": "lamp"}, {"id": 2, "name": "desk"}]
     lines = "".join(json.dumps(row) + "\n" for row in rows)
