@@ -911,3 +911,6 @@ def test_https_needs_a_certificate_that_is_trusted_and_is_not_left(
         server.redirects = {"site.json": f"{secure.url}there.json"}
         secure.redirects, secure.files["there.json"] = {}, files["site.json"]
         assert found(Client(server.url, tmp_path)) == "mnist:1.0.0"  # to https is fine
+    with pytest.raises(CatalogError, match="WRONG_VERSION_NUMBER") as caught:
+        found(Client(server.url.replace("http:", "https:"), tmp_path))
+    assert caught.value.hint == "The server speaks plain HTTP: write http://"

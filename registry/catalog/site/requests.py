@@ -208,7 +208,9 @@ class SiteServer:
         if isinstance(error, exceptions.LocationValueError):
             return UsageError(f"cannot read {self.url}: the name of the host is invalid", hint="Check the URL.")
         if isinstance(error, exceptions.SSLError):
-            return CatalogError(f"cannot read {self.url}: {error!s:.200}", hint="Check the server's certificate.")
+            is_plain = "WRONG_VERSION_NUMBER" in str(error)  # the answer is no TLS, such as that of registry serve
+            hint = "The server speaks plain HTTP: write http://" if is_plain else "Check the server's certificate."
+            return CatalogError(f"cannot read {self.url}: {error!s:.200}", hint=hint)
         if isinstance(error, exceptions.ReadTimeoutError):
             silence = f"the server said nothing for {self._limits.read_seconds:g} seconds"
             return TransientFault(silence, number=errno.ETIMEDOUT)
