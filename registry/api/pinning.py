@@ -287,7 +287,10 @@ class CatalogPins:
             processes=processes,
             progress=progress,
         )
-        differences = citation.differences(next(iter(pins.values())).entry)
+        renamed = citation
+        if dataset.reference.config == citation.reference.config:  # a paper keeps the former name of the dataset
+            renamed = replace(citation, reference=dataset.reference)
+        differences = renamed.differences(next(iter(pins.values())).entry)
         if differences:
             raise RecordsMismatchError(
                 f"{citation}: the records in the catalog differ: {'; '.join(differences)}",

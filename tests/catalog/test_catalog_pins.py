@@ -13,8 +13,9 @@ from support.prepared_samples import animals, prepare
 
 import registry
 from registry.api import Catalog
-from registry.errors import LockedError, VersionWithdrawnError, YankedVersionWarning
+from registry.errors import LockedError, RecordsMismatchError, VersionWithdrawnError, YankedVersionWarning
 from registry.pins import PinFile
+from registry.pins.citation import Citation
 
 
 @pytest.fixture
@@ -115,6 +116,15 @@ def test_a_citation_gives_the_same_pin_on_both_databases(both: tuple[Catalog, Ca
     digits = made["train"].entry.records.ordered.removeprefix("sha256:")[:16]
     found = postgresql.pins.from_citation(f"animals@2.0.0 train[50%:] #{made['train'].num_examples} sha256:{digits}")
     assert found.to_yaml() == made.to_yaml()
+
+
+def test_a_citation_with_the_former_name_of_a_dataset_gives_its_pin(catalog: Catalog) -> None:
+    cited = str(Citation.of(catalog.dataset("animals:2.0.0").pin("train[50%:]")["train"].entry))
+    catalog.rename("animals", "creatures")
+    found = catalog.pins.from_citation(cited)["train"]
+    assert str(Citation.of(found.entry)) == cited.replace("animals", "creatures")
+    with pytest.raises(RecordsMismatchError, match=r"^animals@2\.0\.0 .* differ: sha256 of the records: "):
+        catalog.pins.from_citation(cited[:-1] + "fe"[cited[-1] == "f"])
 
 
 def test_other_shards_hold_the_pinned_records(catalog: Catalog) -> None:

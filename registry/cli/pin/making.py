@@ -213,7 +213,7 @@ def _pin(
             _present_plans(session, schema, dataset, plans)
             return
         if into is None and not force:
-            _refuse_other(output, dataset, plans)
+            _refuse_other(output, dataset, plans, splits)
         with show_progress(session.out) as progress:
             pins = dataset.pin(*slices, **slicing, read_config=order, locations=locations, into=into, progress=progress)
     if into is None:
@@ -263,8 +263,11 @@ def _named(text: str) -> str | Mapping[str, str]:
     return {name.strip(): split}
 
 
-def _refuse_other(output: str, dataset: Dataset, plans: Sequence[Plan]) -> None:
-    """Refuse an existing file with other pins, before hashing. A file with the same pins is accepted."""
+def _refuse_other(output: str, dataset: Dataset, plans: Sequence[Plan], splits: Sequence[str]) -> None:
+    """Refuse an existing file with other pins, before hashing. A file with the same pins is accepted.
+
+    The hint repeats ``splits``, the arguments with the names of the slices.
+    """
     if not Path(output).exists():
         return
     try:
@@ -272,7 +275,7 @@ def _refuse_other(output: str, dataset: Dataset, plans: Sequence[Plan]) -> None:
     except RegistryError:
         there = set()
     if there != {(dataset.reference, plan.expression) for plan in plans}:
-        add = shlex.join(["registry", "pin", "add", str(dataset.reference), *(plan.expression for plan in plans)])
+        add = shlex.join(["registry", "pin", "add", str(dataset.reference), *splits])
         raise AlreadyStoredError(
             f"{output} already exists and contains other pins" if there else f"{output} already exists",
             hint=f"Name another file with -o, replace it with --force, or add to it: {add} -o {shlex.quote(output)}",
