@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import numpy as np
 
@@ -155,7 +155,7 @@ class Inference:
         try:
             column.types.update(array, place_of)
         except TypeConflictError as conflict:
-            raise _cannot_store(name, f"column {quote(name)}: {conflict.problem}") from conflict
+            raise _unfit(name, conflict.problem) from conflict
         if wish is None and plain_type(array.type) == arrow.string():
             column.texts.update(array.cast(arrow.string()), place_of, is_text=self._is_text)
 
@@ -201,7 +201,7 @@ class Inference:
         try:
             return self._infer(plain, column, column.types.unite(name, self._num_rows, nullable=self._nullable))
         except TypeConflictError as conflict:
-            raise _cannot_store(name, f"column {quote(conflict.path)}: {conflict.problem}") from conflict
+            raise _unfit(name, conflict.problem, path=conflict.path) from conflict
 
     def _infer(self, plain: ColumnSchema, column: _Column, united: United) -> ColumnSchema:
         name, kind, reasons = plain.name, united.kind, list(united.notes)
@@ -230,9 +230,8 @@ class Inference:
         try:
             feature = features_of_schema(arrow.schema([(name, kind)]), optional=united.nulls)[name]
         except (FeatureError, PreparedFormatError) as error:
-            place = show_place(column.order[0])
             problem = error.message.removeprefix(f"column {name!r}: ")
-            raise _cannot_store(name, f"{place}: column {quote(name)}: {problem}") from error
+            raise _unfit(name, problem, place=f"{show_place(column.order[0])}: ") from error
         more = [f"and {len(reasons) - _MOST_REASONS} more"] if len(reasons) > _MOST_REASONS + 1 else []
         reasons = [*reasons[:_MOST_REASONS], *more] if more else reasons
         reason = "; ".join(filter(None, reasons)) or "as in the source"
@@ -402,10 +401,10 @@ def _option(name: str, word: str) -> str:
     return spell("features", {name: word})
 
 
-def _cannot_store(name: str, problem: str) -> SourceError:
-    """Make the error for a column whose values have no type in common, or one that cannot be stored."""
+def _unfit(name: str, problem: str, *, path: str = "", place: str = "") -> SourceError:
+    """Make the error for a column whose values have no type in common, or one that cannot be stored or be classes."""
     return SourceError(
-        problem,
+        f"{place}column {quote(path or name)}: {problem}",
         hint=f"To store it as text: {_option(name, 'Text')}. To leave it out: {_option(name, 'skip')}",
         details={"column": name},
     )
@@ -461,9 +460,9 @@ class ClassValues:
             return self._continue(column, types, before, is_text=is_text)
         kinds = {name: seen for name, seen in types.seen.items() if seen.has_values}
         if not kinds:
-            _refuse_classes(column, "every value is null, so it has no classes")
+            raise _unfit(column, "every value is null, so it has no classes")
         if len(kinds) > 1 and not kinds.keys().isdisjoint(("string", "bool")):
-            _refuse_classes(column, conflict(column, kinds).problem)
+            raise _unfit(column, conflict(column, kinds).problem)
         if "bool" in kinds:
             return ClassLabel(names=("false", "true")), "classes false and true, as requested"
         is_integer = arrow.types.is_integer
@@ -472,12 +471,12 @@ class ClassValues:
             bounds = [bound for seen in integers for bound in (seen.low, seen.high) if bound is not None]
             return self._decide_numbers(column, min(bounds), max(bounds))
         if self.not_utf8 is not None:
-            _refuse_classes(column, f"text that is not UTF-8 at {show_place(self.not_utf8)} cannot be a class")
+            raise _unfit(column, f"text that is not UTF-8 at {show_place(self.not_utf8)} cannot be a class")
         if not self.names:
             name, seen = max(kinds.items())
-            _refuse_classes(column, f"{name_type(name)} at {show_place(seen.first)} cannot be a class")
+            raise _unfit(column, f"{name_type(name)} at {show_place(seen.first)} cannot be a class")
         if len(self.names) > MAX_CLASSES:
-            _refuse_classes(column, f"it has more than {MAX_CLASSES:,} different values, which is too many for classes")
+            raise _unfit(column, f"it has more than {MAX_CLASSES:,} different values, which is too many for classes")
         if is_text and all(map(_INTEGER.fullmatch, self.names)) and "-0" not in self.names:
             numbers = list(map(int, self.names))
             return self._decide_numbers(column, min(numbers), max(numbers))
@@ -502,18 +501,18 @@ class ClassValues:
         for name in names:
             try:
                 if len(name) > MAX_NAME:
-                    _refuse_classes(column, f"{quote(name)} at {show_place(self.names[name])} is too long for a class")
+                    raise _unfit(column, f"{quote(name)} at {show_place(self.names[name])} is too long for a class")
                 ClassLabel(names=[name])
             except FeatureError as error:
-                _refuse_classes(column, f"{error.message} at {show_place(self.names[name])}")
+                raise _unfit(column, f"{error.message} at {show_place(self.names[name])}") from error
         return ClassLabel(names=names), f"{_count(len(names))} as requested, sorted by name"
 
     @staticmethod
     def _decide_numbers(column: str, low: int, high: int) -> tuple[ClassLabel, str]:
         if low < -1:
-            _refuse_classes(column, f"the number {low} cannot be a class")
+            raise _unfit(column, f"the number {low} cannot be a class")
         if high >= MAX_CLASSES:
-            _refuse_classes(column, f"the number {high} is too large: a ClassLabel has at most {MAX_CLASSES:,} classes")
+            raise _unfit(column, f"the number {high} is too large: a ClassLabel has at most {MAX_CLASSES:,} classes")
         note = ", and -1 for no label" if low < 0 else ""
         label = ClassLabel(num_classes=high + 1)
         return label, f"{_count(high + 1)} as requested, numbered from 0 as in the data{note}"
@@ -564,14 +563,6 @@ def _show_classes(label: ClassLabel) -> str:
 
 def _count(number: int) -> str:
     return f"{number:,} class{'es' if number != 1 else ''}"
-
-
-def _refuse_classes(column: str, problem: str) -> NoReturn:
-    raise SourceError(
-        f"column {quote(column)}: {problem}",
-        hint=f"To store it as text: {spell('features', {column: 'Text'})}",
-        details={"column": column},
-    )
 
 
 @dataclass(slots=True)
