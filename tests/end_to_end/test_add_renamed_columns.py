@@ -154,9 +154,9 @@ def test_only_the_config_that_is_read_is_renamed(tmp_path: Path, catalog: Catalo
     assert caught.value.hint == "Write rename_configs={'de': 'NAME'}, and add the other configs one by one."
     with pytest.raises(SourceError, match="nope"):
         catalog.add(given, "x", rename_configs={"nope": "en_US"})
-    with pytest.raises(UsageError, match="kind csv has no configs"):
+    with pytest.raises(UsageError, match="files of the kind csv cannot be read with these options: `rename_configs`"):
         catalog.add(text("x.csv", "a\n1\n")(tmp_path), "y", rename_configs={"a": "b"})
-    with pytest.raises(UsageError, match="rename_configs can be used with paths"):
+    with pytest.raises(UsageError, match="only paths and URLs can be read with these options: `rename_configs`"):
         catalog.add(ROWS, "y", rename_configs={"a": "b"})
     pq.write_table(pa.table({"a": [1]}), tmp_path / "train-00000-of-00001.parquet")
     for renamed in ("rename_columns", "rename_configs"):
