@@ -140,6 +140,8 @@ class _FeatureParser:
         if word == "skip":
             self._end()
             return Wish(text="skip", action="skip")
+        if word == "classlabel" and self._peek("["):
+            self._fail("expected the names of the classes of a list here", self._at, "Write ClassLabel(cat, dog)[]")
         if word == "classlabel" and not self._peek("("):
             optional = self._question()
             self._end()

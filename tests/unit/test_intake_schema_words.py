@@ -66,6 +66,16 @@ def test_a_mistake_is_pointed_at() -> None:
         GOLDEN / "intake_schema_words" / "a_mistake_is_pointed_at.txt",
         (
             partial(parse_feature, row)
-            for row in ["txet", "", "int32[0]", "int32 3", "timestamp", "time32[us]", "ClassLabel(a,a)", "ClassLabel()"]
+            for row in [
+                "txet",
+                "",
+                "int32[0]",
+                "int32 3",
+                "timestamp",
+                "time32[us]",
+                "ClassLabel(a,a)",
+                "ClassLabel()",
+                "ClassLabel[]",
+            ]
         ),
     )
