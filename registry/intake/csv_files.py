@@ -194,6 +194,7 @@ def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
             names = _name_columns(name, header, options, line=line)
         else:
             header, names = None, tuple(f"column_{place}" for place in range(1, len(rows[0]) + 1))
+            _refuse_header(name, [cell.text for cell in rows[0]], names, options, line=line)
         return _Layout(
             name=name,
             delimiter=delimiter,
@@ -269,6 +270,17 @@ def _refuse_delimiter(
             f"{name}:{line}: {options.delimiter!r} separates no values; it is the delimiter of the previous version",
             hint=f"If a {DELIMITERS[detected[0]]} separates them now: {option}",
             details={"file": name, "line": line, "delimiter": options.delimiter},
+        )
+
+
+def _refuse_header(name: str, first: Sequence[str], names: Sequence[str], options: AddOptions, *, line: int) -> None:
+    """Refuse a first row with the names of the columns, if the previous version had no header."""
+    renamed = options.rename_columns or {}
+    if "header" in options.remembered and sorted(first) == sorted(renamed.get(column, column) for column in names):
+        raise SourceError(
+            f"{name}:{line}: the first row has the names of the columns, but the previous version had no header",
+            hint=f"If it is a header: {spell('header', True)}. If it is data: {spell('header', False)}",
+            details={"file": name, "line": line},
         )
 
 

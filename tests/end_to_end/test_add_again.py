@@ -209,6 +209,20 @@ def test_an_error_of_a_type_says_how_to_change_it(tmp_path: Path, catalog: Catal
     assert str(report.reference) == "rows:2.0.0"
 
 
+def test_a_header_after_a_version_without_one_is_not_a_row(tmp_path: Path, catalog: Catalog) -> None:
+    names = {"column_1": "n", "column_2": "name"}
+    add_csv(catalog, tmp_path, "x,a\ny,b\n", header=False, rename_columns=names)
+    (tmp_path / "rows.csv").write_text("name,n\na,x\nb,y\n")
+    with pytest.raises(SourceError) as caught:
+        catalog.add(tmp_path / "rows.csv")
+    assert (caught.value.message, caught.value.hint) == (
+        "rows.csv:1: the first row has the names of the columns, but the previous version had no header",
+        "If it is a header: header=True. If it is data: header=False",
+    )
+    assert catalog.add(tmp_path / "rows.csv", header=True).outcome == "unchanged"
+    assert dict(catalog.add(tmp_path / "rows.csv", header=False).splits) == {"train": 3}
+
+
 def test_an_error_of_types_names_all_columns_that_need_another(tmp_path: Path, catalog: Catalog) -> None:
     add_csv(catalog, tmp_path, "id,code,weight,stock,price\n1,007,1.5,3,\n2,08A,2.5,4,7\n")
     (tmp_path / "rows.csv").write_text("id,code,weight,stock,price\n1,7,1,3,7\n2,,,,\n3,8,2,4.5,7.5\n4,9,3,5,7\n")
