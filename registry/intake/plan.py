@@ -41,6 +41,9 @@ from registry.storage.temporary import check_free_space
 KEPT_BYTES: Final = 2**30
 """Text is parsed only once if its rows have at most this number of bytes, an eighth of them in memory."""
 
+_WORD: Final = re.compile(r'expected (?!bool).*, found "([^\W\d_]+)"')
+"""A word in a column of numbers or times."""
+
 _NULL_LIST: Final = re.compile(r"the type (\S+) reads it as an empty list")
 _NULL: Final = re.compile("is null, but the type .+ does not allow nulls; (.+) does")
 _READERS: Final = (
@@ -184,6 +187,8 @@ class BadRows:
             return ""
         reasons = [row.reason for row in self.first]
         words = [word for word in NULL_WORDS if any(reason.endswith(f", found {quote(word)}") for reason in reasons)]
+        if len(others := {match[1] for reason in reasons if (match := _WORD.fullmatch(reason))}) == 1:
+            words += others - {*words}
         # The option replaces the words of the previous version
         return f". If it means null: {spell_nulls(self.nulls, words)}" if words else ""
 
@@ -227,8 +232,11 @@ def _fitting_type(column: ColumnSchema, reasons: Sequence[str]) -> str:
     optional = {null[1] if (null := _NULL.fullmatch(reason)) else "" for reason in reasons}
     if "" not in optional:
         return optional.pop()
-    is_optional = getattr(column.feature, "optional", False) and not column.anew.endswith("?")
-    return f"{column.anew}?" if is_optional else column.anew
+    # A requested type was not inferred: text can hold what it cannot.
+    types = import_pyarrow().types
+    is_plain = types.is_string(column.arrow_type) or types.is_binary(column.arrow_type)
+    anew = column.anew or ("bytes" if is_plain else "Text")
+    return f"{anew}?" if getattr(column.feature, "optional", False) and not anew.endswith("?") else anew
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

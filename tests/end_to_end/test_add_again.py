@@ -105,7 +105,11 @@ def test_a_value_that_does_not_fit_is_refused_with_its_line(tmp_path: Path, cata
     with pytest.raises(UnusableRowsError) as caught:
         add_csv(catalog, tmp_path, HEADER + ROWS + "soon,dog,3000,300,z,2.5,3" + LISTS)
     assert "rows.csv:4, column 'when': expected date32 such as 2026-01-31, found \"soon\"" in str(caught.value)
-    assert caught.value.hint.endswith("To infer all types anew, not as in the previous version: retype=True")
+    assert caught.value.hint == (
+        "Correct them, or leave them out: skip_bad=1. If it means null: nulls=['soon']. To infer all types anew, "
+        "not as in the previous version: retype=True. To change only the types of these columns: "
+        "features={'when': 'Text', 'small': 'Text'}"
+    )
     assert str(catalog.dataset("rows").version) == "1.0.0"
 
 
@@ -221,6 +225,20 @@ def test_a_header_after_a_version_without_one_is_not_a_row(tmp_path: Path, catal
     )
     assert catalog.add(tmp_path / "rows.csv", header=True).outcome == "unchanged"
     assert dict(catalog.add(tmp_path / "rows.csv", header=False).splits) == {"train": 3}
+
+
+def test_an_error_of_a_type_that_was_requested_before_says_how_to_change_it(tmp_path: Path, catalog: Catalog) -> None:
+    add_csv(catalog, tmp_path, "id,when\n1,2026-01-31\n", features={"when": "date32"})
+    changed = "id,when\n1,2026-01-31\n2,unknown\n"
+    error = refusal(catalog, (tmp_path / "rows.csv").write_text(changed) and tmp_path / "rows.csv")
+    assert error.hint == (
+        "Correct them, or leave them out: skip_bad=1. If it means null: nulls=['unknown']. To infer all types anew, "
+        "not as in the previous version: retype=True. To change one type: features={'when': 'Text'}"
+    )
+    report = catalog.add(tmp_path / "rows.csv", features={"when": "Text"}, dry_run=True)
+    assert types_of(report)["when"][1] == "string"
+    report = catalog.add(tmp_path / "rows.csv", nulls=["unknown"], features={"when": "date32?"})
+    assert types_of(report)["when"][1] == "date32[day]"
 
 
 def test_an_error_of_types_names_all_columns_that_need_another(tmp_path: Path, catalog: Catalog) -> None:
