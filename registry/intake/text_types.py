@@ -75,6 +75,9 @@ NULL_WORDS: Final = (
     "-",
     "?",
 )
+DUMPED_NULL: Final = r"\N"
+"""Null in the dumps of MySQL and PostgreSQL. In a column of text, too, it is hardly a text."""
+
 DECIMAL_COMMA: Final = "-?[0-9]+,[0-9]+"
 ANY_SEPARATOR: Final = ", sep=None, engine='python', encoding='utf-8-sig'"
 """Arguments of ``pandas.read_csv``, which otherwise keeps a byte order mark if it looks for the separator."""
@@ -138,6 +141,8 @@ class TextTypes:
             place_of: returns the place of the value at an index.
             is_text: whether texts may be numbers and booleans, as in a CSV; otherwise they may only be times.
         """
+        if is_text and (index := compute.index(texts, DUMPED_NULL).as_py()) >= 0:
+            self._add_null_word(DUMPED_NULL, place_of(index))
         forms = ("integer", "decimal", *_SPELLINGS, "time") if is_text else ("time",)
         forms += ("rest",) if self._is_first_no_number else ()
         if texts.null_count == len(texts) or not any(self._is_open(form, place_of(0)) for form in forms):
@@ -162,20 +167,26 @@ class TextTypes:
 
     def decide(self) -> tuple[str, str]:
         """Return the name of the Arrow type, and the reason for messages."""
-        if self.first is None:
-            return "string", "the values are text" if self.null_words else "every value is null"
-        word, reason = self._decide_others()
+        word, reason = "string", "the values are text" if self.null_words else "every value is null"
+        if self.first is not None:
+            word, reason = self._decide_others()
         if not self.disguised_nulls:
             return word, reason
         text = self.disguised_nulls[0]
+        if word == "string":
+            return word, f"{reason}; {quote(text)} at {show_place(self.null_words[text])} is null in dumps of databases"
         is_not = "true or false" if word == "bool" else "a number"
         return "string", f"{quote(text)} at {show_place(self.null_words[text])} is not {is_not}"
 
     @property
     def disguised_nulls(self) -> list[str]:
-        """The texts without which the column would be numbers or booleans, in the order of their first places."""
-        is_text = self.first is None or self._decide_others()[0] == "string"
-        return [] if is_text else sorted(self.null_words, key=self.null_words.__getitem__)
+        """The texts without which the column would be numbers or booleans, in the order of their first places.
+
+        In a column of other texts, only the null of a dump.
+        """
+        if self.first is None or self._decide_others()[0] == "string":
+            return [DUMPED_NULL] if DUMPED_NULL in self.null_words else []
+        return sorted(self.null_words, key=self.null_words.__getitem__)
 
     def _decide_others(self) -> tuple[str, str]:
         if "integer" not in self.misses:
@@ -270,10 +281,12 @@ class TextTypes:
         places = np.flatnonzero(is_null)
         texts = block.texts.take(from_numbers(places))
         for value in texts.unique():
-            word, place = value.as_py(), block.place(int(places[texts.index(value).as_py()]))
-            self.null_words[word] = min(place, self.null_words.get(word, place))
+            self._add_null_word(value.as_py(), block.place(int(places[texts.index(value).as_py()])))
         others, place_of = without_nulls(_blank(block.texts, is_null), block.place)
         return _Block(others, place_of) if len(others) else None
+
+    def _add_null_word(self, word: str, place: Place) -> None:
+        self.null_words[word] = min(place, self.null_words.get(word, place))
 
     def _test_numbers(self, block: _Block) -> None:
         if self._is_open("integer", block.start):

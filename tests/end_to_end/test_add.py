@@ -414,6 +414,18 @@ def test_a_text_that_usually_means_null_says_how_to_read_it(catalog: registry.Ca
     assert "If it means null: nulls=['NA', 'n/a', '-']" in (caught.value.hint or "")
 
 
+def test_the_null_of_a_dump_is_noted_in_columns_of_text(catalog: registry.Catalog, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("id,name,none\n1,bob,\\N\n2,\\N,\\N\n3,see \\N,\\N\n4,amy,\\N\n")
+    columns = catalog.add(tmp_path / "x.csv", dry_run=True).plan.schema.columns[1:]
+    way = r"is null in dumps of databases; if it means null: nulls=['\\N']"
+    assert [column.reason for column in columns] == [
+        rf'the values are text; "\\N" at x.csv:{line} {way}' for line in (3, 2)
+    ]
+    catalog.add(tmp_path / "x.csv", nulls=[r"\N"])
+    names = {row["name"] for row in catalog.dataset("x").read("train")}
+    assert names == {b"bob", None, rb"see \N", b"amy"}
+
+
 def test_a_csv_with_all_fields_in_quotes_offers_the_nulls_in_quotes(catalog: registry.Catalog, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text('"name","n","v"\n"a","","NA"\n"","7","1.5"\n"c","8","2.5"\n')
     ways: list[dict[str, list[str]]] = [
