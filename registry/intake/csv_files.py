@@ -46,6 +46,7 @@ from registry.intake.text_files import (
     read_blocks,
     too_long,
 )
+from registry.intake.text_types import NULL_WORDS
 from registry.shards.arrow_values import import_pyarrow
 from registry.splits import counted
 from registry.storage import Store
@@ -89,7 +90,8 @@ def open_csv(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYTE
         return partial(_read, files.store, layout, names, given, most)
 
     source = make_parts(files, options, "csv", open_file)
-    return replace(source, summary=_summarize(layouts, given), is_text=True)
+    quoted = {word for layout in layouts for word in layout.quoted_nulls}
+    return replace(source, summary=_summarize(layouts, given), is_text=True, quoted_nulls=quoted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +105,7 @@ class _Layout:
     header: tuple[str, ...] | None
     names: tuple[str, ...]
     why_data: str | None
+    quoted_nulls: Sequence[str] = ()
 
 
 def check_encoding(options: AddOptions) -> None:
@@ -203,6 +206,7 @@ def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
             header=header,
             names=names,
             why_data=reason,
+            quoted_nulls=[word for word in NULL_WORDS if f'"{word}"'.encode() in data],
         )
 
 

@@ -83,6 +83,7 @@ class Inference:
     ) -> None:
         self._dates = dates
         self._nulls = nulls
+        self._quoted_nulls = source.quoted_nulls
         self._is_text = source.is_text
         self._is_csv = source.kind == "csv"
         self._hints = source.hints
@@ -213,7 +214,7 @@ class Inference:
             if self._is_csv and (way := column.texts.explain_comma()):
                 reasons.append(way)
             if self._is_csv and (nulls := column.texts.disguised_nulls):
-                reasons.append(f"if it means null: {spell_nulls(self._nulls, nulls)}")
+                reasons.append(f"if it means null: {spell_nulls(self._nulls, nulls, self._quoted_nulls)}")
             if word != "string":
                 plain = replace(plain, example=plain.example.strip('"'))
         elif arrow.types.is_nested(kind) and plain.num_nulls and not is_nullable(kind):

@@ -13,7 +13,7 @@ import re
 import tempfile
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -90,12 +90,20 @@ class BadRows:
     Attributes:
         allowed: how many may be left out.
         nulls: the texts that mean null in the CSV files of the source; None if it has another kind.
+        quoted_nulls: other such texts, which are in quotes in these files.
     """
 
     allowed: int = 0
     nulls: Sequence[str] | None = None
+    quoted_nulls: Collection[str] = ()
     count: int = 0
     first: list[BadRow] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, source: Source, options: AddOptions) -> BadRows:
+        """No rows yet of ``source``."""
+        nulls = options.nulls if source.kind == "csv" else None
+        return cls(allowed=options.skip_bad, nulls=nulls, quoted_nulls=source.quoted_nulls)
 
     def add(self, rows: Sequence[BadRow]) -> None:
         """Count ``rows``, and keep them while the list is short."""
@@ -190,7 +198,7 @@ class BadRows:
         if len(others := {match[1] for reason in reasons if (match := _WORD.fullmatch(reason))}) == 1:
             words += others - {*words}
         # The option replaces the words of the previous version
-        return f". If it means null: {spell_nulls(self.nulls, words)}" if words else ""
+        return f". If it means null: {spell_nulls(self.nulls, words, self.quoted_nulls)}" if words else ""
 
     def _explain_types(self, columns: Sequence[ColumnSchema], others: str, subject: str) -> str:
         """What to do if no row fits: keep the columns at fault as text, or as the bytes of files, or ``others``."""
@@ -404,7 +412,7 @@ def plan_source(
         holdout=holdout,
         is_first=earlier is None,
         # The second pass would report the same rows again.
-        bad=BadRows(allowed=options.skip_bad, nulls=options.nulls if source.kind == "csv" else None),
+        bad=BadRows.of(source, options),
         requests=describe_requests(wishes, stored_features(schema, split_by), schema.without_values(num_rows))
         | ({"options": given} if (given := options.describe()) else {}),
         remembered={name: value for name, value in options.describe().items() if name in options.remembered},
@@ -425,7 +433,7 @@ def _read_all(
         The source, which keeps its rows if they are few; the schema; the number of usable rows; and whether every
         record has a name in the source.
     """
-    bad = BadRows(allowed=options.skip_bad, nulls=options.nulls if source.kind == "csv" else None)
+    bad = BadRows.of(source, options)
     inference = Inference(source, options.wishes(), dates=options.dates, nulls=options.nulls)
     advance = count_progress(progress, "reading", source.kind, unit="rows", announce=True)
     num_rows, has_paths = 0, True

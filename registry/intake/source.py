@@ -253,6 +253,7 @@ class Source:
         hints: features that the source itself defines, by column, such as classes from folders, or an Image for image
             files. Inference does not change them.
         is_text: whether values are text whose types have to be inferred, as in a CSV.
+        quoted_nulls: texts that usually mean null, and are in quotes near the start of a CSV file.
         may_lack_columns: whether columns, and fields of structs, may be missing in some ``Rows``, which means that
             their values are null. The columns of JSON are known only after the last row, and are ordered by their first
             occurrence.
@@ -272,6 +273,7 @@ class Source:
     columns: tuple[str, ...] = ()
     hints: Mapping[str, Feature] = field(default_factory=dict)
     is_text: bool = False
+    quoted_nulls: Collection[str] = ()
     may_lack_columns: bool = False
     path_column: str = ""
     split_by: str = ""

@@ -406,12 +406,12 @@ def _bytes_of(texts: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]
     return np.frombuffer(data or b"", np.uint8)[bounds[0] : bounds[-1]], bounds - bounds[0]
 
 
-def spell_nulls(nulls: Collection[str], words: Collection[str]) -> str:
+def spell_nulls(nulls: Collection[str], words: Collection[str], quoted: Collection[str] = ()) -> str:
     """Return the option that reads ``words`` of a CSV file as null, besides ``nulls``.
 
-    A word that was named already, or is empty, is in quotes in the file.
+    A word that was named already, or is empty, is in quotes in the file, as are those of ``quoted``.
     """
-    return spell("nulls", [*nulls, *(f'"{word}"' if word in ("", *nulls) else word for word in words)])
+    return spell("nulls", [*nulls, *(f'"{word}"' if word in ("", *nulls, *quoted) else word for word in words)])
 
 
 def inexact_decimals(values: Any, kind: Any) -> Iterator[int]:
