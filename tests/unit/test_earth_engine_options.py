@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from support.golden import check_errors
 
+from registry.builders.earth_engine import export_image
 from registry.builders.earth_engine.exporting.options import ExportOptions
 from registry.builders.earth_engine.grid import Size
 from registry.builders.earth_engine.kinds import fit_default, furthest, kind_of
@@ -114,6 +115,12 @@ def test_options_that_make_no_sense_are_refused() -> None:
             ]
         ),
     )
+
+
+def test_an_unknown_keyword_of_an_export_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="unknown option 'kernelsize'") as caught:
+        export_image({}, tmp_path, "fields", kernelsize=3)  # type: ignore[call-arg]
+    assert str(caught.value.hint).startswith("Did you mean 'kernel_size'?")
 
 
 def test_a_list_of_depths_is_refused_with_the_mapping_to_write() -> None:

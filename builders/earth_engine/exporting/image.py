@@ -206,7 +206,7 @@ def read_options(options: ExportOptions | Mapping[str, Any] | None, named: Mappi
     Raises UsageError if both are used, or an option is unknown or invalid.
     """
     if options is None:
-        return ExportOptions(**named)
+        return ExportOptions.of(named)
     if named:
         raise UsageError(
             f"expected either options or keywords, found options and {', '.join(sorted(named))}",
