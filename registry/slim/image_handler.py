@@ -220,6 +220,11 @@ def decode_image(data: bytes, channels: int = 0, dtype: Any = np.uint8, dct_meth
         UsageError: an option has an invalid value.
         WrongTypeError: ``data`` is not bytes, or ``dtype`` is not a dtype of numbers.
     """
+    if isinstance(data, str | os.PathLike):
+        raise WrongTypeError(
+            f"an image must be bytes, not the path {os.fspath(data)!r:.100}",
+            hint="Read the file: decode_image(pathlib.Path(...).read_bytes())",
+        )
     handler = Image("image", channels=channels, dtype=dtype, dct_method=dct_method)
     return handler.tensors_to_item({"image": bytes(check_record(data)), "image/format": b""})
 

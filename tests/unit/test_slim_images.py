@@ -13,7 +13,7 @@ from support.golden import check_errors
 from support.slim_image_checks import COLORS, RAMP, check_problems, decode, pillow_file, problem, strings
 from support.slim_image_samples import GREY, PALETTE, RGB, bmp_file, gif_file, png_chunk, png_file, png_header
 
-from registry.errors import CorruptExampleError
+from registry.errors import CorruptExampleError, WrongTypeError
 from registry.slim import FixedLenFeature, TFExampleDecoder, decode_image, image_handler
 from registry.slim.data_decoder import as_block
 from registry.slim.feature_specs import SparseTensorValue
@@ -207,6 +207,13 @@ def test_an_image_is_decoded_by_a_function_too() -> None:
     with pytest.raises(CorruptExampleError) as caught:
         decode_image(b"")
     assert caught.value.message == "feature 'image': the image is empty"
+
+
+@pytest.mark.parametrize("path", ["x.png", Path("x.png")])
+def test_a_path_is_not_decoded_but_the_error_says_how(path: Any) -> None:
+    with pytest.raises(WrongTypeError, match=r"^an image must be bytes, not the path 'x\.png'") as caught:
+        decode_image(path)
+    assert caught.value.hint == "Read the file: decode_image(pathlib.Path(...).read_bytes())"
 
 
 def test_images_that_are_decoded_together_have_palettes_and_memory_of_their_own() -> None:
