@@ -208,7 +208,7 @@ class SiteServer:
         if isinstance(error, exceptions.LocationValueError):
             return UsageError(f"cannot read {self.url}: the name of the host is invalid", hint="Check the URL.")
         if isinstance(error, exceptions.SSLError):
-            is_plain = "WRONG_VERSION_NUMBER" in str(error)  # the answer is no TLS, such as that of registry serve
+            is_plain = "WRONG_VERSION_NUMBER" in str(error)  # registry serve does not speak TLS
             hint = "The server speaks plain HTTP: write http://" if is_plain else "Check the server's certificate."
             return CatalogError(f"cannot read {self.url}: {error!s:.200}", hint=hint)
         if isinstance(error, exceptions.ReadTimeoutError):
