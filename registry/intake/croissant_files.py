@@ -38,7 +38,6 @@ from registry.intake.options import AddOptions
 from registry.intake.python_values import ValueConverter, columns_of, convert_block
 from registry.intake.source import Files, Rows, Source, SourcePart, account_for, root_of
 from registry.intake.value_types import column_array, python_values
-from registry.model.split import check_split_name
 from registry.shards.arrow_values import import_pyarrow
 
 KIND: Final = "croissant"
@@ -321,7 +320,7 @@ class _Opener:
         """Return the files of each split, which a regular expression over their names decides."""
         result: dict[str, list[str]] = {}
         for name in self._read.names:
-            result.setdefault(check_split_name(self._value_of(field, name)), []).append(name)
+            result.setdefault(self._value_of(field, name), []).append(name)
         target = self._target(field)
         listed = [] if target is None else map(str, target.values(field.references))
         return {split: result[split] for split in dict.fromkeys([*listed, *sorted(result)]) if split in result}

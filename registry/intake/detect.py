@@ -30,10 +30,10 @@ from registry.intake.media_bytes import extension_of, format_of
 from registry.intake.media_files import is_metadata
 from registry.intake.options import AddOptions
 from registry.intake.source import Files, FileUse, Role, Source, root_of
-from registry.intake.split_names import split_of_folder
+from registry.intake.split_names import rename_splits, split_of_folder
 from registry.intake.webdataset import is_webdataset
 from registry.interop.dataset_card import describe_card, fill_from_card, read_card
-from registry.model import Advance
+from registry.model import Advance, check_split_name
 from registry.splits import counted
 from registry.storage.faults import storage_errors
 
@@ -100,7 +100,7 @@ def open_source(
 
     Raises:
         SourceError: no kind or several kinds match, or the files cannot be used.
-        UsageError: ``options.kind`` is not a kind.
+        UsageError: ``options.kind`` is not a kind, or the name of a split is invalid.
         NotStoredError: the location does not exist.
         StorageError: a file cannot be read or downloaded.
     """
@@ -111,9 +111,12 @@ def open_source(
             hint=suggest(options.kind, KINDS, have="The kinds are:", most=len(KINDS)),
             details={"kind": options.kind[:60], "known": list(KINDS)},
         )
+    for split in options.splits or ():
+        check_split_name(split)
     config = options.source_config()
     choose = None if config is None else partial(files_of_config, config)
-    return _open(list_files(location, progress=progress, choose=choose), options, is_extracted=False)
+    files = list_files(location, progress=progress, choose=choose)
+    return rename_splits(_open(files, options, is_extracted=False), options)
 
 
 def _open(files: Files, options: AddOptions, *, is_extracted: bool) -> Source:
@@ -186,8 +189,6 @@ def _open_kind(kind: str, files: Files, names: Sequence[str], options: AddOption
     if len(names) < len(files.names):
         given = replace(files.only(names), skipped=_skip_others(files, names, kind=kind))
     source = open_kind(kind, given, options)
-    if kind == "croissant" and not (options.split_by or source.split_by):
-        source = source.with_split_names(options.split_names(source.splits))
     if _CARD in files.names and _CARD not in names:
         card = read_card(files.store)
         uses = [

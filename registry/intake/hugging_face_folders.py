@@ -108,7 +108,6 @@ def open_saved_dataset(files: Files, options: AddOptions) -> Source:
         )
     saved = _SavedDataset(files)
     folders = saved.folders()
-    renamed = options.split_names(folders, f"{files.location}: {DICT}: ")
     described = saved.features(next(iter(folders.values())))
     names: list[str] = []
     splits: dict[str, str] = {}
@@ -120,10 +119,10 @@ def open_saved_dataset(files: Files, options: AddOptions) -> Source:
             )
         if data := saved.data_files(folder):  # none, or one without rows, if the split is empty
             names += data
-            splits[renamed[name]] = f"{escape(folder)}*"
+            splits[name] = f"{escape(folder)}*"
     if not names:
         raise SourceError(f"{files.location}: the dataset has no rows", hint="Save data with at least one row.")
-    source = open_arrow(files.only(sorted(names)), replace(options, kind="arrow", splits=splits, rename_splits=None))
+    source = open_arrow(files.only(sorted(names)), replace(options, kind="arrow", splits=splits))
     in_order = sorted(source.parts, key=lambda part: names.index(part.name))
     source = replace(source, parts=[part.mapped(partial(_with_plain_files, described)) for part in in_order])
     first = source.first_rows()
@@ -276,9 +275,7 @@ def open_repository(files: Files, options: AddOptions) -> Source:
     classes = _classes_of(read_front_matter(files.store), config.name)
     sources: dict[str, Source] = {}
     used: dict[str, str] = {}
-    renamed = options.split_names(config.splits, f"{files.location}: {CARD}: config {config.name!r}: ")
-    for named, globs in config.splits.items():
-        split = renamed[named]
+    for split, globs in config.splits.items():
         names = sorted({name for glob in globs for name in _matches(files, config, glob)})
         for name in names:
             if used.setdefault(name, split) != split:
@@ -288,7 +285,7 @@ def open_repository(files: Files, options: AddOptions) -> Source:
         forced = None if options.kind == "hugging_face" else options.kind
         kind = forced or _kind_of(files, split, names)
         options.require_kind(kind, CSV_OPTIONS)
-        sources[split] = open_kind(kind, own, replace(options, splits={split: "*"}, rename_splits=None))
+        sources[split] = open_kind(kind, own, replace(options, splits={split: "*"}))
     reason = f"the config {config.name!r} of the dataset card"
     source = combine_splits(sources, split_reason=reason)
     others = [name for name in files.names if name not in used and name != CARD]

@@ -178,7 +178,7 @@ def _find_parquet(
     earlier = set() if options.splits or options.rename_splits else {split.name for split in by_file} & {*before}
     named = NamedSplits(files={}, reason="")
     try:
-        named = find_splits(files, options)
+        named = find_splits(files, options).renamed(options)
         ordered = {split: order_shards(split, names, FILE_FORMAT) for split, names in named.files.items()}
     except SourceError as error:
         if not earlier:
@@ -330,7 +330,7 @@ def describe_records(
             details={"folder": store.url},
         )
     file_format = next(iter(formats.values()))
-    named = find_splits(list(formats), options)
+    named = find_splits(list(formats), options).renamed(options)
     ordered = {split: order_shards(split, names, file_format) for split, names in named.files.items()}
     names = [name for _, those in ordered.values() for name in those]
     facts = _count(store, names, _Counter(store, file_format, features, schema.skipped), sizes)

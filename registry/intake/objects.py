@@ -43,6 +43,7 @@ from registry.intake.object_tables import (
 from registry.intake.options import AddOptions
 from registry.intake.python_values import ValueConverter, columns_of, convert_block, estimate_bytes
 from registry.intake.source import MAX_BYTES, BadRow, Rows, Source, is_unicode
+from registry.intake.split_names import rename_splits
 from registry.shards.arrow_values import import_pyarrow
 from registry.splits import counted
 
@@ -76,11 +77,11 @@ def open_object(given: Any, options: AddOptions | None = None) -> Source | None:
         return None
     options = options or AddOptions()
     with _foreign_errors(f"data cannot be read from {_describe(given)}"):
-        names = _splits_of(given, options) if isinstance(given, Mapping) else None
-        if names is not None:
-            return _open_splits({name: given[key] for key, name in names.items()}, options)
-        source = _open(given, options.texts())
-    return _named(source, PART).with_split_names(options.split_names(source.splits))
+        if isinstance(given, Mapping) and _has_splits(given):
+            source = _open_splits(given, options)
+        else:
+            source = _named(_open(given, options.texts()), PART)
+    return rename_splits(source, options)
 
 
 def _named(source: Source, name: str) -> Source:
@@ -122,11 +123,13 @@ def _read_named(kind: str, read: Callable[[], Iterator[Rows]], name: str) -> Ite
             yield replace(rows, bad=tuple(replace(row, file=name) for row in rows.bad)) if rows.bad else rows
 
 
-def _open_splits(given: Mapping[str, Any], options: AddOptions) -> Source:
+def _open_splits(given: Mapping[Any, Any], options: AddOptions) -> Source:
     """Open several splits as a source. Tables must have the same columns, in any order."""
     sources: dict[str, Source] = {}
     tables: dict[str, Sequence[str]] = {}
-    for name, value in given.items():
+    for key, value in given.items():
+        if (name := str(key)) in sources:
+            raise SourceError(f"two splits are named {name!r}", hint="Rename one of them.")
         try:
             if isinstance(value, (str, os.PathLike)):
                 paths = options.paths if options.stores_paths() else False
@@ -144,8 +147,8 @@ def _open_splits(given: Mapping[str, Any], options: AddOptions) -> Source:
     return combine_splits(sources, split_reason="the keys of the dict")
 
 
-def _splits_of(given: Mapping[Any, Any], options: AddOptions) -> dict[Any, str] | None:
-    """Return the names of the splits by key if ``given`` is a dict of splits, or None if it is a dict of columns."""
+def _has_splits(given: Mapping[Any, Any]) -> bool:
+    """Whether the keys of a dict are the names of splits, and not of columns."""
     if not given:
         raise SourceError("the dict is empty", hint="Pass {'NAME': ARRAY, ...} or {'train': TABLE, ...}")
     tables = {key for key, value in given.items() if is_table(value)}
@@ -160,10 +163,7 @@ def _splits_of(given: Mapping[Any, Any], options: AddOptions) -> dict[Any, str] 
             f"{columns[0]!r} is {_describe(given[columns[0]])}",
             hint="Pass {'train': TABLE, 'test': TABLE} for splits, or {'NAME': ARRAY, ...} for columns.",
         )
-    if columns:
-        return None
-    renamed = options.split_names(map(str, given), "the keys of a dict of tables are names of splits: ")
-    return {key: renamed[str(key)] for key in given}
+    return not columns
 
 
 def is_table(value: Any) -> bool:

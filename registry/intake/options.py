@@ -203,12 +203,12 @@ class AddOptions(Description):
             self, features={names.get(name, name): wish for name, wish in self.wishes().items()}, schema=None
         )
 
-    def split_names(self, names: Iterable[str], where: str | Mapping[str, Sequence[str]] = "") -> dict[str, str]:
+    def split_names(self, places: Mapping[str, str], *, reason: str) -> dict[str, str]:
         """Return the new name of each split of a source.
 
         Args:
-            names: the names.
-            where: the beginning of the message about an invalid name of a split, or the files of each split.
+            places: the names of the splits, and a file of each, for messages.
+            reason: the origin of the splits, for messages.
 
         Raises:
             SourceError: the name of a split is invalid, or two splits would get the same name.
@@ -216,7 +216,7 @@ class AddOptions(Description):
         """
         from registry.model import check_split_name
 
-        names, wanted = list(names), self.rename_splits or {}
+        names, wanted = list(places), self.rename_splits or {}
         for name in wanted:
             if name not in names and "rename_splits" not in self.remembered:
                 raise UsageError(
@@ -229,9 +229,8 @@ class AddOptions(Description):
             try:
                 new = check_split_name(wanted.get(name, name))
             except UsageError as error:
-                place = where if isinstance(where, str) else f"{where[name][0]}: "
                 raise SourceError(
-                    f"{place}{error.message}",
+                    f"{places[name]}: {error.message} (splits: {reason.partition(';')[0]})",
                     hint=f"Rename it: {spell('rename_splits', {name[:80]: 'NAME'})}",
                     details={"split": name[:200]},
                 ) from error

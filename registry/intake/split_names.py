@@ -23,8 +23,7 @@ from urllib.parse import unquote
 
 from registry.errors import SourceError, spell
 from registry.intake.options import AddOptions
-from registry.intake.source import list_names
-from registry.model.split import check_split_name
+from registry.intake.source import Source, list_names
 
 _WORDS: Final = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -60,6 +59,11 @@ class NamedSplits:
     reason: str
     unmatched: list[str] = field(default_factory=list)
 
+    def renamed(self, options: AddOptions) -> NamedSplits:
+        """Return the files by the names that the caller chose. Raises the errors of ``rename_splits``."""
+        names = options.split_names({split: those[0] for split, those in self.files.items()}, reason=self.reason)
+        return replace(self, files={names[split]: those for split, those in self.files.items()})
+
 
 def find_splits(names: Sequence[str], options: AddOptions, *, folders_only: bool = False) -> NamedSplits:
     """Assign files to splits. The result does not depend on the order of ``names``.
@@ -68,8 +72,6 @@ def find_splits(names: Sequence[str], options: AddOptions, *, folders_only: bool
     {'train': ['train.csv'], 'test': ['my_test.csv']}
     >>> find_splits(["photo of a train.jpg", "pier at dawn.jpg"], AddOptions()).files
     {'train': ['photo of a train.jpg', 'pier at dawn.jpg']}
-    >>> find_splits(["split=a.b/x.csv"], AddOptions(rename_splits={"a.b": "ab"})).files
-    {'ab': ['split=a.b/x.csv']}
 
     A folder names a split if it is called ``split=NAME``, if its whole name is the word of a split, or if the name of a
     folder next to it differs only in this word and in numbers (``train_images`` next to ``test_images``). The outermost
@@ -81,22 +83,31 @@ def find_splits(names: Sequence[str], options: AddOptions, *, folders_only: bool
 
     Args:
         names: names of the files that contain records, joined by ``/``.
-        options: the glob of each split, or no globs to derive splits from the names, and new names for splits. ``*``
-            also matches ``/``, and the name of a folder matches all files in it.
+        options: the glob of each split, or no globs to derive splits from the names. ``*`` also matches ``/``, and the
+            name of a folder matches all files in it.
         folders_only: whether the names of files are ignored, because each file is a record: a picture named
             ``test.png`` is not a split.
 
     Raises:
         SourceError: only some names contain the word of a split, two globs match the same file, or a glob matches no
             file.
-        UsageError: the name of a split is invalid, or ``options`` rename a split that does not exist.
     """
     result = _match_globs(sorted(names), options.splits) if options.splits else _find(names, folders_only=folders_only)
-    result = replace(result, reason=f"{result.reason}{_describe_missing(names)}")
-    if options.split_by:  # a column names the splits
-        return result
-    renamed = options.split_names(result.files, result.files)
-    return replace(result, files={renamed[split]: those for split, those in result.files.items()})
+    return replace(result, reason=f"{result.reason}{_describe_missing(names)}")
+
+
+def rename_splits(source: Source, options: AddOptions) -> Source:
+    """Give the splits of a source the names that the caller chose, unless a column names them.
+
+    Raises:
+        SourceError: the name of a split is invalid, or two splits would get the same name.
+        UsageError: the source lacks a split that is to be renamed.
+    """
+    if options.split_by or source.split_by:
+        return source
+    first = {part.split: part.name for part in reversed(source.parts)}
+    places = {split: first[split] for split in source.splits}
+    return source.with_split_names(options.split_names(places, reason=source.split_reason))
 
 
 def _describe_missing(names: Sequence[str]) -> str:
@@ -256,8 +267,6 @@ def _without_extension(name: str) -> str:
 
 def _match_globs(names: Sequence[str], globs: Mapping[str, str]) -> NamedSplits:
     """Return the names that each glob matches."""
-    for split in globs:
-        check_split_name(split)
     rules = {split: re.compile(translate(glob)) for split, glob in globs.items()}
     files: dict[str, list[str]] = {split: [] for split in globs}
     unmatched = []

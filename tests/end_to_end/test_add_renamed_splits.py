@@ -80,3 +80,9 @@ def test_names_that_do_not_fit_are_refused(catalog: Catalog) -> None:
         catalog.add(ROWS, "x", rename_splits={"train.100": "test"})
     with pytest.raises(SourceError, match=r"test\.100"):
         catalog.add(ROWS, "x", rename_splits={"train.100": "test.100"})
+
+
+def test_splits_in_a_column_of_objects_get_other_names(catalog: Catalog) -> None:
+    rows = [{"a": 1, "s": "train.100"}, {"a": 2, "s": "more"}]
+    report = catalog.add(rows, "x", split_by="s", rename_splits={"train.100": "train_100"})
+    assert report.splits == {"train_100": 1, "more": 1}

@@ -118,7 +118,7 @@ def test_malformed_cards_are_refused(tmp_path: Path) -> None:
         "'data/*.json'",
         "5",
         "[{split: [x], path: a.csv}]",
-        "{'a b': '*.csv'}",
+        "{'a b': 'data/*.csv'}",
         "'**'",
         "{train: data/final.csv, test: 'data/*.csv'}",
         "{}",
@@ -128,7 +128,7 @@ def test_malformed_cards_are_refused(tmp_path: Path) -> None:
     folders = (repository(tmp_path / str(number), front) for number, front in enumerate(fronts))
     check_errors(
         GOLDEN / "intake_dataset_card" / "malformed_cards_are_refused.txt",
-        (partial(open_hugging_face, list_files(folder), AddOptions()) for folder in folders),
+        (partial(open_source, folder) for folder in folders),
         folder=tmp_path,
     )
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from registry.errors import SourceError, UsageError
+from registry.intake.detect import open_source
 from registry.intake.in_place import order_shards
 from registry.intake.options import AddOptions
 from registry.intake.split_names import NamedSplits
@@ -145,7 +146,7 @@ def test_globs_that_overlap_or_match_nothing() -> None:
     )
     assert caught.value.hint == "A glob is compared with the whole name below the source; * also matches /."
     with pytest.raises(UsageError, match="invalid split name 'all'"):
-        assign_splits(["a"], {"all": "*"})
+        open_source(".", AddOptions(splits={"all": "*"}))
 
 
 @given(st.sampled_from(WORDS), st.sampled_from([" ", "\n", "\u3000"]), st.sampled_from(["{0}{1}{0}", "a{0}{1}.csv"]))
