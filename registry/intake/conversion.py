@@ -38,7 +38,6 @@ from registry.intake.value_types import (
     make_lists,
     python_value,
     python_values,
-    show_type,
     struct_of_map,
 )
 from registry.shards.arrow_values import (
@@ -186,7 +185,7 @@ def _allows_null(target: _Target) -> bool:
 def _explain_null(target: _Target) -> str:
     """Explain why a null is a fault, and which type would allow it."""
     if is_list(target.kind):
-        word = show_type(target.kind).replace("text", "Text")
+        word = type_word(target.kind)
         if target.is_column and word.endswith("[]") and "struct" not in word:
             return f"is null, but a list cannot be null; the type {word}? reads it as an empty list"
         return "is null, but a list cannot be null"
@@ -280,7 +279,7 @@ def _convert_json(array: Any, target: _Target) -> Converted:
                     raise ValueError
                 made = _one_value(value, target.kind)
             except (ValueError, RecursionError, OverflowError, arrow.ArrowException):
-                faults[index] = f"expected a JSON {word} of {show_type(target.kind)}, found {show_value(text)}"
+                faults[index] = f"expected a JSON {word} of {type_word(target.kind)}, found {show_value(text)}"
         values, problems = _convert(made, target)
         converted.append(values)
         for problem in problems.values():
@@ -475,7 +474,7 @@ def _convert_numbers(array: Any, found: Any, target: _Target) -> Converted:
             bad = (values < bounds.min) | (values > bounds.max)
     bad &= valid
     faults = {
-        index: f"expected {show_type(kind)}, found {show_value(python_value(array, index))}"
+        index: f"expected {type_word(kind)}, found {show_value(python_value(array, index))}"
         for index in np.flatnonzero(bad).tolist()
     }
     with np.errstate(over="ignore", invalid="ignore"):
@@ -503,7 +502,7 @@ def _convert_each(array: Any, convert: Callable[[Any], Any], kind: Any, expected
     """Convert the whole array; if that fails, convert its halves to find the values at fault."""
 
     def refuse(value: Any) -> Converted:
-        fault = f"{expected or 'expected ' + show_type(kind)}, found {show_value(python_value(value, 0))}"
+        fault = f"{expected or 'expected ' + type_word(kind)}, found {show_value(python_value(value, 0))}"
         return arrow.nulls(1, kind), {0: fault}
 
     return in_halves(array, lambda part: (convert(part), {}), refuse)
@@ -526,7 +525,7 @@ def _check_files(files: Any, feature: Feature) -> Faults:
 
 def _refuse_type(array: Any, target: _Target, expected: str | None = None) -> Converted:
     """Return a fault for each value, because their type cannot be converted."""
-    word = expected or f"expected {show_type(target.kind)}"
+    word = expected or f"expected {type_word(target.kind)}"
     faults = {index: f"{word}, found {show_value(python_value(array, index))}" for index in places_of(array.is_valid())}
     if not _allows_null(target):
         faults |= dict.fromkeys(places_of(array.is_null()), _explain_null(target))

@@ -353,13 +353,18 @@ def leaf_types(path: str, feature: Feature, kind: Any) -> Iterator[tuple[str, An
 
 
 def type_word(kind: Any) -> str:
-    """Return the word that ``parse_feature`` reads as an Arrow type.
+    """Return the word that ``parse_feature`` reads as an Arrow type, if there is one.
 
     >>> import pyarrow as pa
     >>> type_word(pa.timestamp("us", tz="UTC")), type_word(pa.float64()), type_word(pa.date32())
     ('timestamp[us, tz=UTC]', 'float64', 'date32')
+    >>> type_word(pa.list_(pa.list_(pa.string(), 2))), type_word(pa.struct([("a", pa.string())]))
+    ('Text[2][]', 'struct')
     """
-    word = name_type(str(kind))
+    if is_list(kind):
+        size = kind.list_size if types.is_fixed_size_list(kind) else ""
+        return f"{type_word(kind.value_type)}[{size}]"
+    word = "struct" if types.is_struct(kind) else name_type(str(kind))
     return "Text" if word == "text" else word
 
 

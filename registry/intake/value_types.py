@@ -363,19 +363,6 @@ def name_type(name: str) -> str:
     return _COMMON_NAMES.get(name, name)
 
 
-def show_type(kind: Any) -> str:
-    """Return an Arrow type in the notation of users, if there is one.
-
-    >>> import pyarrow as pa
-    >>> show_type(pa.list_(pa.list_(pa.float32(), 2))), show_type(pa.struct([("a", pa.string())]))
-    ('float32[2][]', 'struct')
-    """
-    if is_list(kind):
-        size = kind.list_size if types.is_fixed_size_list(kind) else ""
-        return f"{show_type(kind.value_type)}[{size}]"
-    return "struct" if types.is_struct(kind) else name_type(str(kind))
-
-
 def nullable_type(kind: Any) -> Any:
     """Return the list type of zero or one element that stores a value of type ``kind``, or null, inside of a list."""
     return arrow.list_(arrow.field(_NULLABLE, kind))

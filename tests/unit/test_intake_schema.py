@@ -367,6 +367,16 @@ def test_values_that_records_cannot_hold_are_bad() -> None:
     ]
 
 
+def test_the_type_that_reads_null_as_an_empty_list_can_be_requested() -> None:
+    columns = {"x": [[[1], [2, 3]], None]}
+    (column,) = infer(("a", 1, columns), wishes={"x": "int64[][]"}).columns
+    assert column.reason == (
+        "as requested; a list cannot be null; to read null as an empty list: features={'x': 'int64[][]?'}"
+    )
+    (column,) = infer(("a", 1, columns), wishes={"x": "int64[][]?"}).columns
+    assert column.null_as_empty
+
+
 def test_features_of_the_source_are_taken_as_they_are() -> None:
     hints: dict[str, Feature] = {"label": ClassLabel(names=["cat", "dog"]), "image": Image(shape=(None, None, None))}
     columns = {"label": ["dog", "cat"], "image": [{"bytes": PNG, "path": "1.png"}, {"bytes": None, "path": "2.png"}]}
@@ -558,7 +568,7 @@ def test_values_that_python_cannot_represent_have_an_example() -> None:
     assert schema.convert("a", rows_of(("a", 1, columns))).bad == ()
     reasons = {
         "far": f"{2**60} of timestamp[s] is out of range",
-        "zone": "expected text, found 0",
+        "zone": "expected Text, found 0",
         "day": f"{2**31 - 1} of date32[day] is out of range",
     }
     for name, reason in reasons.items():
