@@ -25,7 +25,6 @@ from registry.errors import (
     RegistryError,
     SourceError,
     StorageError,
-    UnusableRowsError,
     UsageError,
     spell,
 )
@@ -36,10 +35,10 @@ from registry.intake.file_parts import account_for_source, refuse_folder_columns
 from registry.intake.listing import no_files
 from registry.intake.media_bytes import format_of
 from registry.intake.options import AddOptions
-from registry.intake.plan import BadRows, Plan
+from registry.intake.plan import MOST_NAMED, BadRows, Plan, unusable_rows
 from registry.intake.records import KeyRule
 from registry.intake.schema import Schema
-from registry.intake.source import Files, FileUse, Source, SourcePart, account_for, list_names
+from registry.intake.source import BadRow, Files, FileUse, Source, SourcePart, account_for, list_names
 from registry.intake.split_names import NamedSplits, find_splits
 from registry.interop.parquet import FILE_FORMAT, FIRST_VERSION, SplitFiles, describe_parquet
 from registry.interop.parquet import find_splits as find_splits_by_file
@@ -281,7 +280,6 @@ _NUMBERED: Final = re.compile(r"(?P<before>(?:.*\D)?)(?P<index>[0-9]{5,})(?P<aft
 # Spark names files part-00000-UUID
 _PART: Final = re.compile(r"(?P<before>(?:.*/)?part-)(?P<index>[0-9]{5,})(?P<after>-.*)")
 _DECODED_AT_ONCE: Final = 1024
-_MOST_NAMED: Final = 20
 _MOST_OF_A_FILE: Final = 1000
 _NAMES_HINT: Final = (
     "Name the files of a split train-00000-of-00002{0}, train-00001-of-00002{0}, or train{0}. "
@@ -488,7 +486,7 @@ class _Counted:
     num_records: int
     num_payload_bytes: int
     num_faults: int
-    faults: tuple[tuple[int, str], ...]
+    faults: tuple[BadRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -505,9 +503,9 @@ class _Counter:
         if facts.num_records:
             _check_keys(self.store, name, self.file_format, (*self.features, *self.skipped))
         faults = list(self._faults(name, facts.num_records))
-        return _Counted(facts.num_records, facts.num_payload_bytes, len(faults), tuple(faults[:_MOST_NAMED]))
+        return _Counted(facts.num_records, facts.num_payload_bytes, len(faults), tuple(faults[:MOST_NAMED]))
 
-    def _faults(self, name: str, num_records: int) -> Iterator[tuple[int, str]]:
+    def _faults(self, name: str, num_records: int) -> Iterator[BadRow]:
         shard = open_shard(
             self.store,
             name,
@@ -526,7 +524,7 @@ class _Counter:
                 raise decoded.fault
             start += int(decoded.fault.details["record"]) + 1
             num_faults += 1
-            yield start - 1, decoded.fault.message
+            yield BadRow(file=name, line=None, reason=f"record {start - 1}: {decoded.fault.message}")
 
 
 def _count(store: Store, names: Sequence[str], counter: _Counter, sizes: Mapping[str, int]) -> dict[str, _Counted]:
@@ -538,19 +536,13 @@ def _count(store: Store, names: Sequence[str], counter: _Counter, sizes: Mapping
     is_local, num_bytes = store.local_root is not None, sum(sizes[name] for name in names)
     with choose_engine(num_bytes=num_bytes, is_local=is_local, reads=(store.url,)) as engine:
         result = dict(engine.run(pieces(), doing="read records", failure=StorageError))
-    bad = [(name, record, problem) for name in names for record, problem in result[name].faults]
-    if bad:
+    if bad := [row for name in names for row in result[name].faults]:
         count = sum(fault.num_faults for fault in result.values())
-        lines = [f"  {name}: record {record}: {problem}" for name, record, problem in bad[:_MOST_NAMED]]
-        if count > len(lines):
-            lines.append(f"  and {count - len(lines):,} more")
-        raise UnusableRowsError(
-            "\n".join([f"{count:,} record{'s do' if count > 1 else ' does'} not match the schema", *lines]),
-            hint="Correct the schema, or write the files again: files that stay in place keep all records.",
-            details={
-                "num_bad": count,
-                "bad": [{"file": name, "record": record, "reason": problem} for name, record, problem in bad[:100]],
-            },
+        raise unusable_rows(
+            f"{count:,} record{'s do' if count > 1 else ' does'} not match the schema",
+            bad,
+            count,
+            "Correct the schema, or write the files again: files that stay in place keep all records.",
         )
     return result
 

@@ -71,6 +71,7 @@ _READERS: Final = (
 """Reasons that another reader resolves: its name in pandas, a pattern of the reason, when it applies, and options."""
 
 MOST_NAMED: Final = 20
+_MOST_LISTED: Final = 100
 MOST_KEPT: Final = 10_000
 """The maximum number of bad rows that a version lists; of further bad rows, only the number is stored."""
 
@@ -120,28 +121,16 @@ class BadRows:
         """
         if self.count <= self.allowed:
             return
-        lines = [f"  {row}" for row in self.first[:MOST_NAMED]]
-        if self.count > MOST_NAMED:
-            lines.append(f"  and {self.count - len(lines):,} more")
         limit = f", and at most {self.allowed:,} may be skipped" if self.allowed else ""
         subject = "1 row or file" if self.count == 1 else f"{self.count:,} rows or files"
         ways = self._explain_nulls() + self._explain_retype(columns) + self._explain_reasons()
         ways += self._explain_row_names() if num_usable == 0 else ""
-        raise UnusableRowsError(
-            "\n".join([f"{subject} cannot be used{limit}", *lines]),
-            hint=(
-                f"Correct them, or leave them out: {spell('skip_bad', self.count)}{ways}"
-                if num_usable >= self.count
-                else self._explain_types(columns, ways, "No row fits" if num_usable == 0 else "Most rows do not fit")
-            ),
-            details={
-                "num_bad": self.count,
-                "bad": [
-                    {"file": row.file, "line": row.line, "column": row.column, "reason": row.reason}
-                    for row in self.first[:100]
-                ],
-            },
+        hint = (
+            f"Correct them, or leave them out: {spell('skip_bad', self.count)}{ways}"
+            if num_usable >= self.count
+            else self._explain_types(columns, ways, "No row fits" if num_usable == 0 else "Most rows do not fit")
         )
+        raise unusable_rows(f"{subject} cannot be used{limit}", self.first, self.count, hint)
 
     def _reasons(self) -> dict[str | None, list[str]]:
         """The faults of each column."""
@@ -230,6 +219,17 @@ class BadRows:
             place = ", and that its first line is neither a title nor a comment" if self.nulls is not None else ""
             return f"{subject}. Check how the source is written{place}."
         return ". ".join([subject, *ways[:3]]) + others
+
+
+def unusable_rows(problem: str, first: Sequence[BadRow], count: int, hint: str) -> UnusableRowsError:
+    """Make the error for ``count`` rows that cannot be used, which lists the ``first`` of them."""
+    lines = [f"  {row}" for row in first[:MOST_NAMED]]
+    if count > len(lines):
+        lines.append(f"  and {count - len(lines):,} more")
+    bad = [
+        {"file": row.file, "line": row.line, "column": row.column, "reason": row.reason} for row in first[:_MOST_LISTED]
+    ]
+    return UnusableRowsError("\n".join([problem, *lines]), hint=hint, details={"num_bad": count, "bad": bad})
 
 
 def _fitting_type(column: ColumnSchema, reasons: Sequence[str]) -> str:
