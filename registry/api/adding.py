@@ -411,12 +411,12 @@ class Adding(Publishing):
     ) -> Plan:
         """Open the source, and read its rows with the settings of the previous version."""
         from registry.intake.plan import INTAKE, plan_source
-        from registry.intake.schema import remembered_wishes
+        from registry.intake.schema import with_remembered
 
         latest, _ = self.backend.neighbours(reference.name, reference.config, Version(*HIGHEST))
         wishes, before = options.wishes(), None if options.retype else _features_added(latest)
         if latest is not None and before is not None:
-            wishes = {**remembered_wishes(before, latest.metadata.custom), **wishes}
+            wishes = with_remembered(wishes, before, latest.metadata.custom)
         intake = None if latest is None else latest.metadata.custom.get(INTAKE)
         if isinstance(intake, Mapping):
             options = options.with_remembered(intake)

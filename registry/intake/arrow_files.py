@@ -24,7 +24,7 @@ import numpy as np
 from registry.errors import RegistryError, SourceError, StorageError, UsageError
 from registry.features import Audio, Feature
 from registry.features.containers import columns_of
-from registry.intake.file_parts import Reader, make_parts, require_same_columns
+from registry.intake.file_parts import Reader, compare_columns, in_order_of, make_parts
 from registry.intake.kinds import KINDS
 from registry.intake.object_tables import (
     FIRST_ROWS,
@@ -147,14 +147,13 @@ def _open(files: Files, options: AddOptions, kind: str, read_tables: _Tables) ->
             with _named(name):
                 hints.update(hints_of(described, _plain(first, described, name)))
             metadata.append(replace(metadata_of_schema(schema), custom=kept_features(described)))
-        else:
-            require_same_columns(seen[0][0], seen[0][1].names, name, names, among=(files, options))
-        return partial(_read, files.store, name, seen[0][1].names, described, read_tables)
+        return partial(_read, files.store, name, in_order_of(seen[0][1].names, names), described, read_tables)
 
     source = make_parts(files, options, kind, open_file)
+    lacks = compare_columns({name: schema.names for name, schema in seen}, options, files)
     columns = counted(len(seen[0][1].names), "column")
     summary = f"{counted(len(seen), KINDS[kind].noun)} ({columns})"
-    return replace(source, summary=summary, hints=hints, metadata=metadata[0])
+    return replace(source, summary=summary, hints=hints, metadata=metadata[0], may_lack_columns=lacks)
 
 
 def _read_parquet(store: Store, name: str) -> Iterator[Any]:

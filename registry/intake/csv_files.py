@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from registry.argument_types import require_type
 from registry.errors import SourceError, UsageError, spell
-from registry.intake.file_parts import Reader, make_parts, require_same_columns
+from registry.intake.file_parts import Reader, compare_columns, in_order_of, make_parts
 from registry.intake.kinds import KINDS
 from registry.intake.media_bytes import format_of
 from registry.intake.options import AddOptions
@@ -83,15 +83,17 @@ def open_csv(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYTE
         if layout is None:
             return None
         layouts.append(layout)
-        _check_same_columns(layouts[0], layout, files, given)
+        _check_headers(layouts[0], layout)
         # Each call of pyarrow costs time per column, regardless of the number of rows.
         most = max(block_bytes, _WIDE_BLOCK_BYTES) if len(layout.names) > _MANY_COLUMNS else block_bytes
-        names = tuple(dict.fromkeys(layouts[0].names))  # several columns without a name may be left out
+        names = in_order_of(layouts[0].names, layout.names)  # several columns without a name may be left out
         return partial(_read, files.store, layout, names, given, most)
 
     source = make_parts(files, options, "csv", open_file)
+    lacks = compare_columns({layout.name: layout.names for layout in layouts}, given, files)
     quoted = {word for layout in layouts for word in layout.quoted_nulls}
-    return replace(source, summary=_summarize(layouts, given), is_text=True, quoted_nulls=quoted)
+    summary = _summarize(layouts, given)
+    return replace(source, summary=summary, is_text=True, quoted_nulls=quoted, may_lack_columns=lacks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,8 +326,8 @@ def _name_columns(name: str, names: tuple[str, ...], options: AddOptions, *, lin
     return names
 
 
-def _check_same_columns(first: _Layout, other: _Layout, files: Files, options: AddOptions) -> None:
-    """Check that two files have the same columns, in any order."""
+def _check_headers(first: _Layout, other: _Layout) -> None:
+    """Check that both files have a header, or none has."""
     if (first.header is None) != (other.header is None):
         with_header, without = (first, other) if other.header is None else (other, first)
         raise SourceError(
@@ -334,7 +336,6 @@ def _check_same_columns(first: _Layout, other: _Layout, files: Files, options: A
             hint="Write the same header to all files, or remove it from all.",
             details={"files": [first.name, other.name]},
         )
-    require_same_columns(first.name, first.names, other.name, other.names, among=(files, options))
 
 
 def _summarize(layouts: Sequence[_Layout], options: AddOptions) -> str:

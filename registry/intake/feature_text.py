@@ -5,7 +5,7 @@
 A ``Wish`` comes from ``--feature NAME=TYPE``, from a schema file, or from a ``Feature`` that a caller passes.
 ``arrow_type_of`` returns the Arrow type in which the writers of records receive the values of a feature.
 
-    wish  = type ["?"]                                       "?": the column may hold nulls
+    wish  = type ["?"] | "?"                                 "?": the column may hold nulls, or be missing in some files
     type  = "skip" | word | label | time | type "[" [size {"," size}] "]"
     label = "ClassLabel" ["(" name {"," name} ")"]           a name may be in double quotes, as in JSON
     time  = ("timestamp" | "time32" | "time64" | "duration") "[" unit ["," "tz=" zone] "]" | "date32" | "date64"
@@ -91,6 +91,11 @@ class Wish:
     is_remembered: bool = False
     is_inferred: bool = False
 
+    @property
+    def may_lack(self) -> bool:
+        """Whether some files may lack the column: it may be null, has -1 for null, or is left out."""
+        return bool(self.optional) or self.action != "convert"
+
 
 def parse_feature(text: str) -> Wish:
     """Parse the type of a column.
@@ -135,6 +140,9 @@ class _FeatureParser:
 
     def parse(self) -> Wish:
         self._skip_space()
+        if self._question():  # of the inferred type
+            self._end()
+            return Wish(text="?", optional=True, is_inferred=True)
         start = self._at
         word = self._word()
         if word == "skip":

@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import repeat
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import unquote
 
@@ -157,30 +157,60 @@ def _offer_paths(splits: Mapping[str, Sequence[str]], options: AddOptions) -> st
     return ""
 
 
-def require_same_columns(
-    first: str,
-    columns: Sequence[str],
-    other: str,
-    others: Sequence[str],
-    *,
-    among: tuple[Files, AddOptions] | None = None,
-) -> None:
-    """Check that two files or tables have the same columns, in any order. Raises SourceError.
+def compare_columns(
+    tables: Mapping[str, Sequence[str]], options: AddOptions | None = None, files: Files | None = None
+) -> bool:
+    """Whether some of ``tables``, which have columns by their names, lack columns that others have.
 
-    ``among`` are all files of the source, and how they are opened.
+    These columns are null there. They must be requested with ``?``, or be optional in the previous version, because
+    files of several datasets may be in one folder.
+
+    Args:
+        tables: the columns of each file or table, in any order.
+        options: how they are opened; None if all must have the same columns.
+        files: all files of the source.
+
+    Raises:
+        SourceError: other columns are missing.
     """
-    in_first, in_other = set(columns), set(others)  # Sets, because a file may have a hundred thousand columns.
-    missing = [name for name in columns if name not in in_other]
-    added = [name for name in others if name not in in_first]
-    if missing or added:
-        faults = [f"{other} lacks {list_names(missing)}"] if missing else []
-        faults += [f"{first} lacks {list_names(added)}"] if added else []
-        raise SourceError(
-            f"{first} and {other} have different columns: {', and '.join(faults)}",
-            hint="The files and splits of a dataset must have the same columns. Add the others as another dataset."
-            + (_offer_glob(first, other, *among) if among is not None else ""),
-            details={"files": [first, other], "missing": missing[:100], "added": added[:100]},
-        )
+    names = {table: set(columns) for table, columns in tables.items()}  # there may be a hundred thousand columns
+    everywhere, (first, *others) = set.intersection(*names.values()), tables
+    partial_names = [name for name in dict.fromkeys(chain(*tables.values())) if name not in everywhere]
+    renamed = {} if options is None else options.rename_columns or {}
+    wishes = {} if options is None else options.wishes()
+    may_lack = {name for name in partial_names if name in wishes and wishes[name].may_lack}
+    for other in others:
+        missing = [name for name in tables[first] if name not in names[other] | may_lack]
+        added = [name for name in tables[other] if name not in names[first] | may_lack]
+        if missing or added:
+            faults = [f"{other} lacks {list_names(missing)}"] if missing else []
+            faults += [f"{first} lacks {list_names(added)}"] if added else []
+            hint = "The files and splits of a dataset must have the same columns. Add the others as another dataset."
+            more = [renamed.get(name, name) for name in partial_names if name not in may_lack]
+            if options is not None and everywhere and len(more) <= _MOST_MISSING:
+                optional = spell("features", dict.fromkeys(more, "?"))
+                hint += f" If they are one table, with null where a file lacks a column: {optional}."
+            if options is not None and files is not None:
+                hint += _offer_glob(first, other, files, options)
+            raise SourceError(
+                f"{first} and {other} have different columns: {', and '.join(faults)}",
+                hint=hint,
+                details={"files": [first, other], "missing": missing[:100], "added": added[:100]},
+            )
+    return bool(partial_names)
+
+
+_MOST_MISSING: Final = 20
+
+
+def in_order_of(first: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
+    """Return ``columns``, those of ``first`` in its order.
+
+    >>> in_order_of(["a", "b", "c"], ["d", "c", "a"])
+    ('a', 'c', 'd')
+    """
+    own, shared = dict.fromkeys(columns), set(first)
+    return (*(name for name in first if name in own), *(name for name in own if name not in shared))
 
 
 def _offer_glob(first: str, other: str, files: Files, options: AddOptions) -> str:

@@ -31,12 +31,12 @@ from registry.intake.file_parts import (
     Convert,
     FilePart,
     account_for_source,
+    compare_columns,
     decode_text,
     in_folders,
     label_of,
     open_parts,
     refuse_folder_columns,
-    require_same_columns,
 )
 from registry.intake.kinds import KINDS, kind_of, open_kind, sniff_kind
 from registry.intake.media_bytes import (
@@ -414,7 +414,7 @@ def read_metadata(files: Files, names: Sequence[str], media: Sequence[str], noun
                 matching.add(name, table.column(FILE_NAME).to_pylist(), rows.lines)
                 tables.append(table.drop_columns([FILE_NAME]))
                 if not source.may_lack_columns:
-                    require_same_columns(names[0], tables[0].column_names, name, tables[-1].column_names)
+                    compare_columns({names[0]: tables[0].column_names, name: tables[-1].column_names})
     matching.require_matches(files.location, noun)
     matching.table = _concatenate(tables, names)
     return matching

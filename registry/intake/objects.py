@@ -27,7 +27,7 @@ from registry.errors import RegistryError, SourceError
 from registry.features import ClassLabel, Feature
 from registry.intake.arrow_files import open_dataset
 from registry.intake.detect import open_source
-from registry.intake.file_parts import combine_splits, require_same_columns
+from registry.intake.file_parts import combine_splits, compare_columns
 from registry.intake.object_tables import (
     FIRST_ROWS,
     PART,
@@ -140,11 +140,11 @@ def _open_splits(given: Mapping[Any, Any], options: AddOptions) -> Source:
             told = SourceError(f"split {name!r}: {error.message}", hint=error.hint, details=error.details)
             raise told from (error.__cause__ or error)
         if opened.columns:
-            tables[name] = opened.columns
-            first = next(iter(tables))
-            require_same_columns(f"split {first!r}", tables[first], f"split {name!r}", opened.columns)
+            tables[f"split {name!r}"] = opened.columns
         sources[name] = _named(opened, name)
-    return combine_splits(sources, split_reason="the keys of the dict")
+    lacks = bool(tables) and compare_columns(tables, options)
+    source = combine_splits(sources, split_reason="the keys of the dict")
+    return replace(source, may_lack_columns=source.may_lack_columns or lacks)
 
 
 def _has_splits(given: Mapping[Any, Any]) -> bool:

@@ -425,6 +425,18 @@ def remembered_wishes(features: FeaturesDict, custom: Mapping[str, Any]) -> dict
     return wishes
 
 
+def with_remembered(wishes: Mapping[str, Wish], features: FeaturesDict, custom: Mapping[str, Any]) -> dict[str, Wish]:
+    """Return ``wishes``, and the types of other columns of the previous version; see ``remembered_wishes``.
+
+    A column that is requested with ``?`` keeps its type, and may be null.
+    """
+    before = remembered_wishes(features, custom)
+    optional = {name: before[name] for name, wish in wishes.items() if wish.text == "?" and name in before}
+    for name, wish in optional.items():
+        optional[name] = replace(wish, optional=True, feature=wish.feature and as_optional(wish.feature))
+    return {**before, **wishes, **optional}
+
+
 def keep_types(before: Feature, known: Any, feature: Feature, kind: Any) -> tuple[Feature, Any]:
     """The feature and the Arrow type of a column with the types of the previous version.
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from pyarrow.csv import write_csv
 
 from registry.api import Catalog
 from registry.errors import SourceError, UnusableRowsError, UsageError
@@ -211,6 +212,39 @@ def test_an_error_of_a_type_says_how_to_change_it(tmp_path: Path, catalog: Catal
     )
     report = catalog.add(tmp_path / "rows.csv", features={"unit price": "int64?"})
     assert str(report.reference) == "rows:2.0.0"
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "frames"])
+@pytest.mark.parametrize("word", ["?", "Text?", "ClassLabel", "ClassLabel?", "skip"])
+def test_a_split_without_labels_is_a_split_of_the_same_table(
+    tmp_path: Path, catalog: Catalog, form: str, word: str
+) -> None:
+    train = pa.table({"id": [1, 2], "animal": ["cat", "dog"]})
+    splits = {"train": train, "test": pa.table({"id": [3]})}
+    source: Any = splits if form == "frames" else tmp_path / "pets"
+    write = {"csv": write_csv, "parquet": pq.write_table}.get(form)
+    for name, table in splits.items() if write is not None else ():
+        source.mkdir(exist_ok=True)
+        write(table, source / f"{name}.{form}")
+    with pytest.raises(SourceError) as caught:
+        catalog.add(source, "pets")
+    assert "one table, with null where a file lacks a column: features={'animal': '?'}." in (caught.value.hint or "")
+    report = catalog.add(source, "pets", features={"animal": word})
+    assert dict(report.splits) == {"train": 2, "test": 1}
+    rows = list(catalog.dataset("pets").read("test"))
+    assert [row.get("animal") for row in rows] == [-1 if word.startswith("ClassLabel") else None]
+    assert catalog.add(source, "pets").outcome == "unchanged"
+    assert catalog.add(source, "pets", features={"animal": word}).outcome == "unchanged"
+
+
+def test_a_column_with_a_question_mark_keeps_the_type_of_the_previous_version(tmp_path: Path, catalog: Catalog) -> None:
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "1.csv").write_text("id,size\n1,7\n")
+    catalog.add(tmp_path / "rows", "rows", features={"size": "float32"})
+    (tmp_path / "rows" / "2.csv").write_text("id\n2\n")
+    report = catalog.add(tmp_path / "rows", "rows", features={"size": "?"})
+    assert types_of(report)["size"][1] == "float"
+    assert {row["id"]: row["size"] for row in catalog.dataset("rows").read("train")} == {1: 7, 2: None}
 
 
 def test_a_header_after_a_version_without_one_is_not_a_row(tmp_path: Path, catalog: Catalog) -> None:

@@ -117,8 +117,9 @@ def test_other_columns_are_an_error_and_other_types_are_united(tmp_path: Path, o
     first = write(pa.table({"a": [1], "b": ["x"]}))
     assert refuse(opener, tmp_path, {"1": first, "2": write(pa.table({"a": [1], "c": ["x"]}))}) == (
         "1 and 2 have different columns: 2 lacks 'b', and 1 lacks 'c'",
-        "The files and splits of a dataset must have the same columns. Add the others as another dataset. To choose "
-        "files: splits={'train': '1'}",
+        "The files and splits of a dataset must have the same columns. Add the others as another dataset. If they are "
+        "one table, with null where a file lacks a column: features={'b': '?', 'c': '?'}. To choose files: "
+        "splits={'train': '1'}",
     )
     source = open_files(opener, tmp_path, {"1": first, "2": write(pa.table({"a": [1.5], "b": ["x"]}))})
     inference = Inference(source, {})

@@ -557,14 +557,15 @@ def test_no_glob_that_loses_a_split_is_offered(
 
 def test_files_with_other_columns_are_an_error(tmp_path: Path) -> None:
     hint = "The files and splits of a dataset must have the same columns. Add the others as another dataset."
-    hint += " To choose files: splits={'train': '1.csv'}"
+    one, choice = " If they are one table, with null where a file lacks a column:", " To choose files:"
+    choice += " splits={'train': '1.csv'}"
     assert refuse(tmp_path / "1", {"1.csv": b"a,b\n1,2\n", "2.csv": b"a,c,d\n3,4,5\n"}) == (
         "1.csv and 2.csv have different columns: 2.csv lacks 'b', and 1.csv lacks 'c', 'd'",
-        hint,
+        f"{hint}{one} features={{'b': '?', 'c': '?', 'd': '?'}}.{choice}",
     )
     assert refuse(tmp_path / "2", {"1.csv": b"a,b\n1,2\n", "2.csv": b"a\nx\n"}) == (
         "1.csv and 2.csv have different columns: 2.csv lacks 'b'",
-        hint,
+        f"{hint}{one} features={{'b': '?'}}.{choice}",
     )
     tables = {"sales 2023.csv": b"a\nx\n", "sales 2024.csv": b"a\ny\n", "shops.csv": b"b\nz\n"}
     choose = "{'train': 'sales [0-9]*.csv'}"
@@ -575,6 +576,18 @@ def test_files_with_other_columns_are_an_error(tmp_path: Path) -> None:
         "1.csv has a header ('a', 'b'), but 2.csv has none: its first row contains the number 3",
         "Write the same header to all files, or remove it from all.",
     )
+
+
+def test_columns_that_may_be_null_may_be_missing_in_some_files(tmp_path: Path) -> None:
+    contents = {"1.csv": b"a,b\n1,2\n", "2.csv": b"c,a\n3,4\n", "3.csv": b"a\n5\n"}
+    with pytest.raises(SourceError) as caught:
+        open_files(open_csv, tmp_path, contents)
+    assert "with null where a file lacks a column: features={'b': '?', 'c': '?'}." in (caught.value.hint or "")
+    source = open_files(open_csv, tmp_path, contents, given=AddOptions(features={"b": "?", "c": "int8?"}))
+    assert [row for _, row in read_rows(source)] == [{"a": "1", "b": "2"}, {"a": "4", "c": "3"}, {"a": "5"}]
+    with pytest.raises(SourceError) as caught:
+        open_files(open_csv, tmp_path, contents, given=AddOptions(features={"b": "?", "c": "int8"}))
+    assert caught.value.message == "1.csv and 2.csv have different columns: 1.csv lacks 'c'"
 
 
 def test_files_without_rows_are_an_error(tmp_path: Path) -> None:
