@@ -186,7 +186,7 @@ def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
         reason = why_data(rows, delimiter, _bare(options.nulls)) if options.header is None else None
         has_header = reason is None if options.header is None else options.header
         if options.delimiter is None and {len(row) for row in rows} == {1}:
-            _refuse_spaces(name, rows, options, line=line)
+            _refuse_separators(name, rows, options, line=line)
         if has_header:
             start = len(data) - len(data.lstrip(b"\r\n"))
             if quotes and _row_pattern(delimiter, is_strict=True).match(data, start) is None:
@@ -250,19 +250,24 @@ def _count_blank_lines(data: bytes) -> int:
     return start.count(b"\n") or start.count(b"\r")
 
 
-def _refuse_spaces(name: str, rows: Sequence[Sequence[Cell]], options: AddOptions, *, line: int) -> None:
-    """Refuse a file of one column if spaces separate the same number of values in each row. Raises SourceError."""
-    words = [[Cell(word, False) for word in row[0].text.split()] for row in rows]
-    if len({len(row) for row in words}) > 1 or len(words[0]) == 1:
-        return
-    if any(all(_is_number(word.text, ",") for word in column) for column in zip(*words[1:], strict=True)):
-        header = "" if why_data(words) is None else ", header=None"
-        if_value = f". If each line is a value: {spell('delimiter', ',')}" if options.has_csv_options else ""
-        raise SourceError(
-            f"{name}:{line}: spaces separate the values",
-            hint=f"registry.add(pandas.read_csv({name!r}, sep=r'\\s+'{header}), 'NAME'){if_value}",
-            details={"file": name, "line": line},
-        )
+def _refuse_separators(name: str, rows: Sequence[Sequence[Cell]], options: AddOptions, *, line: int) -> None:
+    """Refuse a file of one column if spaces or ``::`` separate the same number of values in each row.
+
+    Raises SourceError.
+    """
+    for separator, noun, pattern in ((None, "spaces separate", r"r'\s+'"), ("::", "'::' separates", "'::'")):
+        words = [[Cell(word, False) for word in row[0].text.split(separator)] for row in rows]
+        if len({len(row) for row in words}) > 1 or len(words[0]) == 1:
+            continue
+        if any(all(_is_number(word.text, ",") for word in column) for column in zip(*words[1:], strict=True)):
+            header = "" if why_data(words) is None else ", header=None"
+            engine = ", engine='python'" if separator else ""
+            if_value = f". If each line is a value: {spell('delimiter', ',')}" if options.has_csv_options else ""
+            raise SourceError(
+                f"{name}:{line}: {noun} the values",
+                hint=f"registry.add(pandas.read_csv({name!r}, sep={pattern}{engine}{header}), 'NAME'){if_value}",
+                details={"file": name, "line": line},
+            )
 
 
 def _refuse_delimiter(
@@ -746,7 +751,7 @@ def _is_year(text: str) -> bool:
     return text.isdecimal() and len(text) == 4 and 1900 <= int(text) <= 2100
 
 
-_MISSING: Final = frozenset({"", "-", "--", "?", ".", "#n/a", "inf", "-inf", "n/a", "na", "nan", "none", "null"})
+_MISSING: Final = frozenset({"", "-", "--", "?", ".", "#n/a", "inf", "-inf", "n/a", "na", "nan", "none", "null", r"\n"})
 """The forms that a value of a column of numbers may have in a first row of data."""
 
 

@@ -265,6 +265,7 @@ def test_a_quote_that_is_never_closed_is_a_bad_row(tmp_path: Path) -> None:
         b'"1","a"\n"2","b"\n',
         b"3\n4\n",
         b"NA,5\n3,6\n",
+        b"\\N,5\n3,6\n",
         b"1,5;a\n2,5;b\n",
         b"x,2020\ny,5\n",
         b"2020,2019\n5,6\n",
@@ -313,6 +314,14 @@ def test_a_first_row_whose_texts_occur_again_is_not_a_header(tmp_path: Path, con
 def test_a_header_that_is_repeated_is_a_header(tmp_path: Path, repeated: bytes) -> None:
     source = open_files(open_csv, tmp_path, b"pet,good\ndog,yes\n%b\ncat,yes\npet,good\n" % repeated)
     assert source.summary == "1 CSV file (comma, UTF-8, with a header)"
+
+
+def test_columns_that_two_colons_separate_are_refused(tmp_path: Path) -> None:
+    assert refuse(tmp_path, b"1::1193::5::978300760\n1::661::3::978302109\n") == (
+        "data.csv:1: '::' separates the values",
+        "registry.add(pandas.read_csv('data.csv', sep='::', engine='python', header=None), 'NAME')",
+    )
+    assert len(read(tmp_path / "addresses", b"address\nfe80::1\nfe80::2\n")) == 2
 
 
 @pytest.mark.parametrize(
