@@ -40,7 +40,7 @@ from registry.intake.object_tables import (
     require_rows,
 )
 from registry.intake.options import AddOptions
-from registry.intake.source import MAX_BYTES, MAX_ROWS, Files, Rows, Source, cut_rows
+from registry.intake.source import MAX_BYTES, MAX_ROWS, Files, Rows, Source, cut_rows, quote
 from registry.intake.value_types import is_list, make_lists
 from registry.interop.dataset_card import HUGGING_FACE, KEPT
 from registry.model import DatasetMetadata
@@ -152,8 +152,19 @@ def _open(files: Files, options: AddOptions, kind: str, read_tables: _Tables) ->
     source = make_parts(files, options, kind, open_file)
     lacks = compare_columns({name: schema.names for name, schema in seen}, options, files)
     columns = counted(len(seen[0][1].names), "column")
-    summary = f"{counted(len(seen), KINDS[kind].noun)} ({columns})"
+    summary = f"{counted(len(seen), KINDS[kind].noun)} ({columns}){_describe_index(seen[0][1])}"
     return replace(source, summary=summary, hints=hints, metadata=metadata[0], may_lack_columns=lacks)
+
+
+def _describe_index(schema: Any) -> str:
+    """Say that the index of a frame is left out, if pandas stored it as a range of numbers in the metadata only."""
+    try:
+        indices = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))["index_columns"]
+        names = [index["name"] for index in indices if isinstance(index, dict) and isinstance(index["name"], str)]
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return ""
+    way = "to make it a column: frame.reset_index().to_parquet(FILE)"
+    return f"; the index {quote(names[0])}, a range of numbers in the metadata, is left out; {way}" if names else ""
 
 
 def _read_parquet(store: Store, name: str) -> Iterator[Any]:

@@ -92,6 +92,21 @@ def test_dictionaries_become_their_values(tmp_path: Path, opener: Opener, write:
     assert [row for _, row in read_rows(source)] == [{"a": "x"}, {"a": None}, {"a": "y"}]
 
 
+def test_the_summary_says_which_index_is_only_in_the_metadata(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": [5, 6, 7]})
+    for index, note in (
+        (pd.RangeIndex(10, 13, name="id"), '; the index "id", a range of numbers in the metadata, is left out; '),
+        (pd.RangeIndex(3), ""),
+        (pd.Index([3, 5, 6], name="id"), ""),
+    ):
+        source = open_files(open_parquet, tmp_path, {"a": to_parquet(pa.Table.from_pandas(frame.set_index(index)))})
+        way = "to make it a column: frame.reset_index().to_parquet(FILE)" if note else ""
+        assert source.summary.partition(")")[2] == note + way
+    for metadata in (b"", b"[]", b"{}", b'{"index_columns": [{"name": 3}, {}]}', b'{"index_columns": 3}'):
+        table = pa.table({"a": [1]}).replace_schema_metadata({b"pandas": metadata})
+        assert open_files(open_parquet, tmp_path, {"a": to_parquet(table)}).summary == "1 Parquet file (1 column)"
+
+
 def test_the_summary_counts_files_and_columns(tmp_path: Path) -> None:
     table = pa.table({"a": [1], "b": [2]})
     contents = {"1.parquet": to_parquet(table), "2.parquet": to_parquet(table.slice(1)), "3.pq": to_parquet(table)}
