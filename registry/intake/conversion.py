@@ -127,6 +127,8 @@ def convert_values(array: Any, column: ColumnSchema) -> Converted:
 
 
 def _convert(array: Any, target: _Target) -> Converted:
+    if array.null_count == len(array) and _allows_null(target):  # most fields of objects with keys of their own
+        return arrow.nulls(len(array), target.kind), {}
     array = plain_array(array)
     if types.is_map(array.type):
         array = array.cast(arrow.list_(struct_of_map(array.type)))
