@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -156,6 +158,22 @@ def test_damage_is_our_error_and_has_our_message_in_a_relation(tmp_path: Path) -
         list(query.rows()[1])
     with pytest.raises(QueryError, match="unlucky"):
         list(Query("SELECT error('unlucky')", lambda _: reader).rows()[1])
+
+
+def test_a_query_that_nobody_uses_is_freed_with_its_readers(pets: Dataset) -> None:
+    opened: list[weakref.ref[Reader]] = []
+
+    def open_table(name: str) -> Reader:
+        reader = pets.read(name)
+        opened.append(weakref.ref(reader))
+        return reader
+
+    relation = Query("SELECT count(*) FROM train", open_table).relation
+    gc.collect()
+    assert (relation.fetchall(), opened[0]() is None) == ([(len(pets.read("train")),)], False)
+    del relation
+    gc.collect()
+    assert opened[0]() is None  # otherwise, each query would leave a database with its threads
 
 
 def test_float16_is_a_number_in_sql(tmp_path: Path) -> None:

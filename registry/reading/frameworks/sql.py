@@ -68,7 +68,6 @@ class Query:
     Attributes:
         relation: DuckDB's relation. It runs the query when its rows are requested.
         interrupt: ends the query in another thread, with a QueryError.
-        fault: the error of a reader that ended the query, or None.
     """
 
     def __init__(
@@ -87,7 +86,6 @@ class Query:
         """
         if query != query.encode(errors="replace").decode():
             raise QueryError("the query is not valid Unicode")
-        self.fault: RegistryError | None = None
         self._tables: dict[str, _Table] = {}
         folder = Path(tempfile.gettempdir(), f"shardbook-sql-{secrets.token_hex(8)}")  # DuckDB makes and removes it
         settings = {**_SETTINGS, "temp_directory": str(folder), **(limits or {})}
@@ -101,7 +99,7 @@ class Query:
             names, own_names = _find_tables(connection, query, is_foreign=limits is not None)
             for name in sorted(names):
                 try:
-                    self._tables[name] = _Table(open_table(name), self)
+                    self._tables[name] = _Table(open_table(name))
                 except (NotFoundError, UsageError):
                     if name not in own_names:
                         raise
@@ -142,7 +140,8 @@ class Query:
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             if isinstance(error, RegistryError):
                 raise
-            raise self.fault or _as_own(error, self._tables) from error
+            faults = [table.fault for table in self._tables.values() if table.fault is not None]
+            raise faults[0] if faults else _as_own(error, self._tables) from error
 
 
 def _with_durations(array: pa.Array) -> pa.Array:
@@ -237,10 +236,17 @@ class _Table(pa.dataset.InMemoryDataset):
     """A reader as a dataset of Arrow: DuckDB says which columns and rows a scan needs.
 
     Only these columns are decoded. Of kept columns, blocks whose bounds exclude every row are not read.
+
+    It has no reference to the query or its connection, which would never be freed: Python cannot see that DuckDB has a
+    reference to the table.
+
+    Attributes:
+        fault: the error of the reader that ended the query, or None.
     """
 
-    def __init__(self, reader: ExampleReader, query: Query) -> None:
-        self._reader, self._query = reader, query
+    def __init__(self, reader: ExampleReader) -> None:
+        self._reader = reader
+        self.fault: RegistryError | None = None
         columns = columns_for(reader, widen=True)
         super().__init__(columns.schema.empty_table())
 
@@ -270,7 +276,7 @@ class _Table(pa.dataset.InMemoryDataset):
         try:
             yield from batches
         except RegistryError as error:
-            self._query.fault = error
+            self.fault = error
             raise
 
 
