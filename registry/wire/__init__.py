@@ -24,13 +24,11 @@ if TYPE_CHECKING:
     )
     from registry.wire.entries import WireKind
     from registry.wire.gather import take_texts
-    from registry.wire.varint import read_varint
 
 __all__ = [
     "BlockDecoder", "BytesColumn", "EncodedBlock", "FlatBlock", "FlatColumn", "FlatValue", "NumberColumn",
     "RecordDecoder", "SequenceValues", "Steps", "WireKind", "decode_example", "decode_features",
-    "decode_sequence_example", "encode_block", "encode_example", "encode_sequence_example", "read_varint",
-    "take_texts",
+    "decode_sequence_example", "encode_block", "encode_example", "encode_sequence_example", "take_texts",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_exports(
@@ -44,6 +42,5 @@ __getattr__, __dir__ = lazy_exports(
         ),
         "entries": "WireKind",
         "gather": "take_texts",
-        "varint": "read_varint",
     },
 )

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from registry.builders.earth_engine.grid import Size
 from registry.builders.earth_engine.kinds import from_flat
+from registry.builders.earth_engine.stored.record_forms import is_of_pixel
 from registry.errors import CorruptExampleError, FeatureError, RegistryError, ShardMismatchError, UsageError
 from registry.storage import Store
 from registry.tfrecord import read_blocks
@@ -85,7 +86,7 @@ class RecordPatches:
         first = next(records, None)
         if first is None:
             return
-        sequence = is_of_a_pixel(first.payload, self.patch) if self.sequence is None else self.sequence
+        sequence = is_of_pixel(first.payload, self.patch) if self.sequence is None else self.sequence
         yield from (self._pixels if sequence else self._patches)(first, records)
 
     def num_stored_bytes(self) -> int:
@@ -128,22 +129,6 @@ class RecordPatches:
                     details={**place.details, "expected": width * height, "found": len(group)},
                 )
             yield PatchValues(place, _gather(group, index, self.bands, self.patch))
-
-
-def is_of_a_pixel(payload: memoryview, patch: Size) -> bool:
-    """Whether a record holds one pixel: it has feature lists, or one value in every band of larger patches."""
-    try:
-        values = decode_sequence_example(payload)
-    except CorruptExampleError:
-        return False
-    if values.lists:
-        return True
-    lengths = {_num_values(value) for value in values.context.values() if value is not None}
-    return patch != Size(1, 1) and lengths == {1}
-
-
-def _num_values(value: FlatValue) -> int:
-    return sum(map(len, value)) if isinstance(value, list) else value.size
 
 
 def names_of(features: Mapping[str, Any], bands: Sequence[str] | None, place: PatchOrigin) -> Sequence[str]:

@@ -29,7 +29,7 @@ from registry.builders.earth_engine.stored.record_forms import (
     check_counts,
     check_files,
     count_records,
-    has_feature_lists,
+    is_of_pixel,
     look_at_columns,
     series_of,
 )
@@ -206,7 +206,7 @@ def open_export(
         return _of_table(export, asked, warnings, advance)
     record = first.views()[0]
     if sequence is None:
-        sequence = has_feature_lists(record) or (mixer is not None and _is_one_pixel(record, mixer))
+        sequence = is_of_pixel(record, None if mixer is None else mixer.patch)
     result = (
         _of_sequence(export, mixer, first, asked) if sequence else _of_patches(export, mixer, record, asked, warnings)
     )
@@ -357,18 +357,6 @@ def _patch_size(mixer: Mixer | None, asked: _Asked, num_pixels: int) -> Size:
             details={"option": "patch_dimensions", "values": num_pixels},
         )
     return size
-
-
-def _is_one_pixel(record: memoryview, mixer: Mixer) -> bool:
-    """Whether a record has one value in each band although a patch has several pixels, so it is a single pixel."""
-    if mixer.patch == (1, 1):
-        return False
-    values = list(decode_features(record).values())
-    return bool(values) and all(value is not None and len(value) == 1 and _is_number(value[0]) for value in values)
-
-
-def _is_number(value: Any) -> bool:
-    return not isinstance(value, bytes) or len(value) == 1
 
 
 def _of_sequence(export: FoundExport, mixer: Mixer | None, first: RecordBlock, asked: _Asked) -> StoredExport:

@@ -10,46 +10,41 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from registry.builders.earth_engine.grid import Size
 from registry.builders.earth_engine.kinds import Kind, from_flat
 from registry.builders.earth_engine.mixer import Mixer
 from registry.builders.earth_engine.stored.found_files import FoundExport
 from registry.errors import CorruptExampleError, PreparedFormatError, RegistryError, ShardMismatchError, UsageError
 from registry.splits import counted
 from registry.tfrecord import RecordBlock, is_gzip, read_blocks
-from registry.wire import BlockDecoder, BytesColumn, decode_features, decode_sequence_example, read_varint
+from registry.wire import BlockDecoder, BytesColumn, FlatValue, decode_features, decode_sequence_example
 
-_FEATURE_LISTS: Final = 2
-_FIXED_SIZES: Final = {1: 8, 5: 4}
-"""Bytes of a field with a fixed size, by wire type."""
 Advance = Callable[[int], None]
 _MOST_FILES: Final = 10
 
 
-def has_feature_lists(record: bytes | memoryview) -> bool:
-    """Whether a record has the field of feature lists, which distinguishes a SequenceExample from an Example.
+def is_of_pixel(record: bytes | memoryview, patch: Size | None) -> bool:
+    """Whether a record holds one pixel: it has feature lists, or one value in every band of larger patches.
 
-    >>> has_feature_lists(bytes.fromhex("0a00")), has_feature_lists(bytes.fromhex("0a001200"))
+    Args:
+        record: a record. Whether it is damaged is found when it is decoded.
+        patch: size of a patch without its margin; None if it is unknown.
+
+    >>> from registry.wire import encode_sequence_example
+    >>> is_of_pixel(bytes.fromhex("0a00"), None), is_of_pixel(encode_sequence_example({}, {"ndvi": []}), None)
     (False, True)
     """
-    position, end = 0, len(record)
     try:
-        while position < end:
-            tag, position = read_varint(record, position)
-            number, wire_type = tag >> 3, tag & 7
-            if wire_type == 2:
-                if number == _FEATURE_LISTS:
-                    return True
-                size, position = read_varint(record, position)
-                position += size
-            elif wire_type == 0:
-                _, position = read_varint(record, position)
-            elif wire_type in _FIXED_SIZES:
-                position += _FIXED_SIZES[wire_type]
-            else:
-                return False
-    except (IndexError, ValueError):  # not a protobuf message; decoding reports it later
+        values = decode_sequence_example(record)  # of an Example, the features are the context
+    except CorruptExampleError:
         return False
-    return False
+    if values.lists or patch is None or patch == (1, 1):
+        return bool(values.lists)
+    return {_num_values(value) for value in values.context.values()} == {1}
+
+
+def _num_values(value: FlatValue | None) -> int:
+    return 0 if value is None else sum(map(len, value)) if isinstance(value, list) else value.size
 
 
 def check_alike(block: RecordBlock, sizes: Mapping[str, tuple[Kind, int]], *, path: str, first: int) -> None:
