@@ -61,7 +61,7 @@ def test_what_was_exported_is_told(tmp_path: Path) -> None:
         ("b1", "bytes", "uint8", 1),
         ("ok", "bytes", "uint8", 1),
     ]
-    assert (exported.kernel, exported.grid.tile, exported.size) == (Size(3, 3), Size(4, 4), Size(7, 5))
+    assert (exported.options.kernel_size, exported.grid.tile, exported.size) == (Size(3, 3), Size(4, 4), Size(7, 5))
     assert (exported.dropped, exported.patches, exported.num_written) == ((), None, 6)
     found = find_export(tmp_path, prefix="sub/p")
     assert found.mixer == exported.mixer
@@ -316,7 +316,7 @@ def test_an_array_band_may_go_without_a_depth_in_sequences_with_a_warning(tmp_pa
         )
     ]
     assert caught[0].filename == __file__
-    assert (exported.num_records, exported.num_patches, exported.sequence) == (4, 1, True)
+    assert (exported.num_records, exported.num_patches, exported.options.sequence_data) == (4, 1, True)
 
 
 def test_bands_of_the_same_name_are_refused(tmp_path: Path) -> None:

@@ -243,7 +243,7 @@ def _print_exported(session: Session, exported: Exported) -> None:
     session.out.present("earth-engine.export", data, human)
 
 
-def _described(plan: ExportPlan | Exported) -> dict[str, Any]:
+def _described(plan: ExportPlan) -> dict[str, Any]:
     grid = plan.grid
     return {
         **fields_of(plan, "size", "crs", "transform"),
@@ -253,7 +253,7 @@ def _described(plan: ExportPlan | Exported) -> dict[str, Any]:
     }
 
 
-def _describe_grid(plan: ExportPlan | Exported) -> Iterator[Block]:
+def _describe_grid(plan: ExportPlan) -> Iterator[Block]:
     grid = plan.grid
     columns: dict[str, Column] = {
         "BAND": lambda band: band.name,

@@ -6,69 +6,55 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypedDict, Unpack
 
 from registry.builders.earth_engine.exporting.files import ExportFiles, check_image_prefix
 from registry.builders.earth_engine.exporting.options import Edge, ExportOptions, Masked
-from registry.builders.earth_engine.exporting.plan import ExportedBand, ExportPlan, plan_raster
+from registry.builders.earth_engine.exporting.plan import ExportPlan, plan_raster
 from registry.builders.earth_engine.exporting.raster import ArrayRaster, Raster
 from registry.builders.earth_engine.exporting.records import PatchRecord, iterate_patches
-from registry.builders.earth_engine.grid import Grid, Size, Transform
-from registry.builders.earth_engine.kinds import Encoding, Kind
-from registry.builders.earth_engine.mixer import Mixer
+from registry.builders.earth_engine.kinds import Encoding
 from registry.errors import RegistryWarning, UsageError
 from registry.storage import Store, open_store
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
-    """What ``export_image`` wrote.
+@dataclass(frozen=True, kw_only=True)
+class Exported(ExportPlan):
+    """What ``export_image`` wrote: the plan, and the files.
 
     Attributes:
         folder: path or URL of the folder.
         prefix: prefix of the files.
         filenames: names of the TFRecord files, in order; empty if all patches were dropped.
         records: number of records in each file.
-        mixer: content of the mixer; None if ``masked_threshold`` is below 1.
         mixer_filename: name of the mixer's file, or None.
         num_bytes: bytes of all files as stored.
-        num_patches: number of patches in the grid.
-        num_written: number of patches written.
         dropped: indexes in the grid of the patches that were dropped because too many pixels are masked.
-        bands: the bands in order, the mask band included.
-        collapsed: the kind of the single feature with ``collapse_bands``, else None.
-        sequence: whether each record is the SequenceExample of a pixel.
-        grid: the grid of patches with its margin.
-        kernel: kernel size of the export in pixels.
-        size: width and height of the raster in pixels.
-        transform: maps pixels to coordinates of ``crs``.
-        crs: the raster's coordinate reference system: a code or WKT.
     """
 
     folder: str
     prefix: str
     filenames: tuple[str, ...]
     records: tuple[int, ...]
-    mixer: Mixer | None
     mixer_filename: str | None
     num_bytes: int
-    num_patches: int
-    num_written: int
     dropped: tuple[int, ...]
-    bands: tuple[ExportedBand, ...]
-    collapsed: Kind | None
-    sequence: bool
-    grid: Grid
-    kernel: Size
-    size: Size
-    transform: Transform
-    crs: str
 
     @property
     def num_records(self) -> int:
         """Number of records in all files."""
         return sum(self.records)
+
+    @property
+    def num_patches(self) -> int:
+        """Number of patches in the grid."""
+        return self.grid.num_patches
+
+    @property
+    def num_written(self) -> int:
+        """Number of patches written."""
+        return self.num_patches - len(self.dropped)
 
     @property
     def patches(self) -> tuple[int, ...] | None:
@@ -284,24 +270,14 @@ def _write(
             stacklevel=3,
         )
     return Exported(
+        **{field.name: getattr(plan, field.name) for field in fields(plan)},
         folder=store.url if store.local_root is None else str(store.local_root),
         prefix=prefix,
         filenames=result.filenames,
         records=result.records,
-        mixer=mixer,
         mixer_filename=result.mixer,
         num_bytes=result.num_bytes,
-        num_patches=plan.grid.num_patches,
-        num_written=plan.grid.num_patches - len(dropped),
         dropped=tuple(dropped),
-        bands=plan.bands,
-        collapsed=plan.collapsed,
-        sequence=options.sequence_data,
-        grid=plan.grid,
-        kernel=options.kernel_size,
-        size=plan.size,
-        transform=plan.transform,
-        crs=plan.crs,
     )
 
 
