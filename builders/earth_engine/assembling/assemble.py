@@ -8,7 +8,6 @@ Predictions must have the order and number of the export's patches, in any numbe
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -16,15 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from registry.builders.earth_engine.assembling.assembly import Assembly
 from registry.builders.earth_engine.assembling.patches import ArrayPatches, Layout, RecordPatches, check_iterable
 from registry.builders.earth_engine.exporting.options import read_names, read_raster_size, read_size
-from registry.builders.earth_engine.stored.found_files import FoundExport, find_export
+from registry.builders.earth_engine.stored.found_files import MIXER, FoundExport, find_export
 from registry.builders.earth_engine.stored.kept_split import FoundMixer, MixerLike, find_mixer, read_mixer_file
 from registry.errors import PreparedFormatError, UsageError
 from registry.storage import Store, open_parent
 
 if TYPE_CHECKING:
     from registry.builders.earth_engine.assembling.geotiff import GeoTiffArguments
-
-_MIXER = re.compile(r"(.*?)-?mixer\.json", re.I | re.S)
 
 
 def assemble(
@@ -186,8 +183,8 @@ def find_files(source: Any, *, prefix: str | None = None) -> tuple[Files, FoundM
         if folders := [fspath(path) for path in source if fspath(path).endswith("/")]:
             raise PreparedFormatError(f"expected a file, found the folder {folders[0]!r}", details={"path": folders[0]})
         listed = [open_parent(path) for path in source]
-        files = [(store, name) for store, name in listed if not _MIXER.fullmatch(name)]
-        mixers = [(store, name) for store, name in listed if _MIXER.fullmatch(name)]
+        files = [(store, name) for store, name in listed if not MIXER.fullmatch(name)]
+        mixers = [(store, name) for store, name in listed if MIXER.fullmatch(name)]
         if not files or len(mixers) > 1:
             raise UsageError(
                 f"the list contains {len(mixers)} mixers" if files else "the list contains no TFRecord file",
@@ -212,8 +209,8 @@ def _mixer_beside(store: Store, filename: str) -> FoundMixer | None:
     """Return the mixer next to a file whose prefix matches the file name. The longest prefix wins."""
     folder, slash, last = filename.rpartition("/")
     known = [
-        (match[1], name)
+        (match["prefix"], name)
         for name in store.list(folder)
-        if (match := _MIXER.fullmatch(name.removeprefix(folder + slash))) and last.startswith(match[1])
+        if (match := MIXER.fullmatch(name.removeprefix(folder + slash))) and last.startswith(match["prefix"])
     ]
     return read_mixer_file(store, max(known)[1]) if known else None

@@ -25,6 +25,7 @@ from registry.builders.earth_engine.grid import Size
 from registry.builders.earth_engine.kinds import from_flat
 from registry.builders.earth_engine.stored.record_forms import is_of_pixel
 from registry.errors import CorruptExampleError, FeatureError, RegistryError, ShardMismatchError, UsageError
+from registry.model import listed as listed_texts
 from registry.storage import Store
 from registry.tfrecord import read_blocks
 from registry.wire import FlatValue, Steps, decode_features, decode_sequence_example
@@ -163,10 +164,9 @@ def other_bands(patch: PatchValues, expected: Sequence[str]) -> ShardMismatchErr
     )
 
 
-def listed(names: Mapping[str, Any] | Sequence[str]) -> str:
+def listed(names: Iterable[str]) -> str:
     """Names for a message, sorted, at most ten."""
-    text = [repr(name) for name in sorted(names)[:10]]
-    return ", ".join(text) + (f" and {len(names) - 10} more" if len(names) > 10 else "") if text else "none"
+    return listed_texts(list(map(repr, sorted(names))), 10) or "none"
 
 
 def read_at(place: PatchOrigin, read: Callable[..., Any], *arguments: Any) -> Any:

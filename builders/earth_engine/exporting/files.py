@@ -13,13 +13,13 @@ export and finishes the moves.
 from __future__ import annotations
 
 import json
-import re
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
 from registry.builders.earth_engine.exporting.record_file import FRAME_BYTES, RecordFile, check_prefix
+from registry.builders.earth_engine.stored.found_files import NamedFiles, group_names
 from registry.errors import AlreadyStoredError, StorageError, UsageError
 from registry.storage import InnerFolder, Store, abandoned_folders, clear_abandoned
 
@@ -284,22 +284,16 @@ def check_image_prefix(prefix: str) -> str:
 def find_files(store: Store, prefix: str) -> list[str]:
     """The files of the image export with ``prefix``: its mixer first, then the others by number.
 
-    Names in the older style, without a dash, are included. A number of more than five digits counts only if the
-    numbers before it exist; otherwise it is a date: ``samples-20240131.tfrecord.gz`` is a table with another prefix.
+    A number of more than five digits counts only if the numbers before it exist; otherwise it is a date:
+    ``samples-20240131.tfrecord.gz`` is a table with another prefix.
     """
-    folder, _, last = prefix.rpartition("/")
-    ours = re.compile(
-        rf"{re.escape(last)}(?:(?P<mixer>-?mixer\.json)|(?:-(?P<number>\d{{5,}})|(?P<old>\d{{5}}))\.tfrecord(?:\.gz)?)",
-        re.ASCII,
-    )
-    inside = len(folder) + 1 if folder else 0
-    found = [(match, name) for name in store.list(folder) if (match := ours.fullmatch(name[inside:])) is not None]
-    numbered = sorted((-1 if match["mixer"] else int(match["number"] or match["old"]), name) for match, name in found)
-    names: list[str] = []
-    before = -1
-    for number, name in numbered:
-        if number >= _FIVE_DIGITS and number > before + 1:
+    folder, slash, last = prefix.rpartition("/")
+    inside = [name.removeprefix(folder + slash) for name in store.list(folder)]
+    group = group_names(inside, last).get(last, NamedFiles())
+    names, before = sorted(group.mixers), -1
+    for shard in sorted(group.shards):
+        if shard.number >= _FIVE_DIGITS and shard.number > before + 1:
             break
-        names.append(name)
-        before = number
-    return names
+        names.append(shard.filename)
+        before = shard.number
+    return [folder + slash + name for name in names]
