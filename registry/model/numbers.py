@@ -44,12 +44,12 @@ def whole_number(
 
 
 def counted(number: int, thing: str) -> str:
-    """``number`` and the noun ``thing``, in the plural (with an s) unless the number is 1.
+    """``number`` and the noun ``thing``, in the plural (with an s, or es) unless the number is 1.
 
-    >>> counted(1, "record"), counted(1797, "record")
-    ('1 record', '1,797 records')
+    >>> counted(1, "record"), counted(1797, "record"), counted(2, "patch")
+    ('1 record', '1,797 records', '2 patches')
     """
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+    return f"{number:,} {thing}{'' if number == 1 else 'es' if thing.endswith('ch') else 's'}"
 
 
 def listed(texts: Sequence[str], most: int) -> str:

@@ -36,6 +36,7 @@ from registry.builders.earth_engine.grid import Bounds, Grid, Size, Transform
 from registry.builders.earth_engine.mixer import Mixer
 from registry.builders.earth_engine.stored.kept_split import FoundMixer
 from registry.errors import RegistryWarning, ShardMismatchError, UsageError, require_extra
+from registry.splits import counted
 
 if TYPE_CHECKING:
     from registry.builders.earth_engine.assembling.geotiff import GeoTiffArguments
@@ -260,21 +261,21 @@ class Assembly:
         """The error if the number of patches, ``actual`` plus ``others``, differs from the mixer."""
         expected, per_row = self.mixer.total_patches, self.mixer.patches_per_row
         details: dict[str, Any] = {"expected": expected, "found": actual}
-        text, where = _counted(actual, "patch"), ""
+        text, where = counted(actual, "patch"), ""
         if isinstance(self._patches, RecordPatches):
             actual += sum(1 for _ in others or ())
             counts = self._patches.counts
             details |= {"found": actual, "files": [[file, count] for file, count in counts.items()]}
-            text, where = _counted(actual, "patch"), f" in {_counted(len(counts), 'file')}"
+            text, where = counted(actual, "patch"), f" in {counted(len(counts), 'file')}"
         elif actual > expected:
             text = "more"  # an iterator may have no end
         message = (
-            f"expected {_counted(expected, 'patch')} as in the mixer, {_counted(expected // per_row, 'row')} of "
+            f"expected {counted(expected, 'patch')} as in the mixer, {counted(expected // per_row, 'row')} of "
             f"{per_row}; found {text}{where}"
         )
         if actual < expected:
             rows, rest = divmod(actual, per_row)
-            message += f": {_counted(rows, 'whole row')} and {_counted(rest, 'patch')} more"
+            message += f": {counted(rows, 'whole row')} and {counted(rest, 'patch')} more"
         return ShardMismatchError(
             message,
             hint="Check that all files are complete and that the mixer belongs to this export. Predictions have one "
@@ -324,7 +325,7 @@ def _name_bands(
         names = channels  # a collapsed export's
     if names is not None and len(names) != len(own):
         raise UsageError(
-            f"names: expected {_counted(len(own), 'name')}, found {_counted(len(names), 'name')}; the bands are "
+            f"names: expected {counted(len(own), 'name')}, found {counted(len(names), 'name')}; the bands are "
             f"{listed([name for name, _ in own])}",
             hint="Name each band of the raster; an array band needs a name for each element.",
             details={"option": "names", "expected": len(own), "found": len(names)},
@@ -361,8 +362,8 @@ def _check_size(patches: RecordPatches | ArrayPatches, mixer: Mixer) -> None:
     width, height = mixer.patch
     if width * height * mixer.total_patches > num_bytes * _MOST_INFLATION:
         raise ShardMismatchError(
-            f"expected {_counted(mixer.total_patches, 'patch')} of {width} x {height} pixels as in the mixer, more "
-            f"than {_counted(len(patches.files), 'file')} of {_counted(num_bytes, 'byte')} can contain",
+            f"expected {counted(mixer.total_patches, 'patch')} of {width} x {height} pixels as in the mixer, more "
+            f"than {counted(len(patches.files), 'file')} of {counted(num_bytes, 'byte')} can contain",
             hint="Check that all files are complete and that the mixer belongs to this export.",
             details={"expected": mixer.total_patches, "num_bytes": num_bytes},
         )
@@ -383,8 +384,3 @@ def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
             "output='out.tif'; -o out.tif.",
             details={"shape": list(shape), "dtype": str(dtype)},
         ) from error
-
-
-def _counted(number: int, noun: str) -> str:
-    """Like ``splits.counted``, but with the right plural of patch."""
-    return f"{number:,} {noun}{'' if number == 1 else 'es' if noun.endswith('ch') else 's'}"

@@ -30,6 +30,7 @@ from registry.builders.earth_engine.kinds import Encoding, kind_of, to_flat
 from registry.builders.earth_engine.mixer import Mixer
 from registry.builders.earth_engine.stored.kept_split import FoundMixer, find_mixer
 from registry.errors import ShardMismatchError, UsageError
+from registry.splits import counted
 from registry.storage import Store, open_store
 from registry.tfrecord import read_records
 from registry.wire import FlatValue, encode_example
@@ -242,7 +243,7 @@ class _Encoder:
 
 def _wrong_count(expected: int, actual: int | None) -> ShardMismatchError:
     return ShardMismatchError(
-        f"expected {expected:,} patch{'' if expected == 1 else 'es'}, one for each record of the export; "
+        f"expected {counted(expected, 'patch')}, one for each record of the export; "
         f"found {'more' if actual is None else f'{actual:,}'}",
         hint="Give the patches in the order of the export: do not shuffle, drop or repeat the model's input. An array "
         "with three axes is one patch, (bands, height, width); for batches of one band, pass layout='HW'.",

@@ -198,7 +198,7 @@ def _print_plan(session: Session, plan: ExportPlan, prefix: str, folder: str) ->
     }
 
     def human(_: object) -> Iterator[Block]:
-        yield f"{prefix}: {_patches(grid.num_patches)}"
+        yield f"{prefix}: {counted(grid.num_patches, 'patch')}"
         yield ""
         yield from _describe_grid(plan)
         if size is not None and plan.num_files is not None:
@@ -228,7 +228,7 @@ def _print_exported(session: Session, exported: Exported) -> None:
 
     def human(_: object) -> Iterator[Block]:
         yield (
-            f"exported {_patches(exported.num_written)} in {counted(len(exported.filenames), 'file')}, "
+            f"exported {counted(exported.num_written, 'patch')} in {counted(len(exported.filenames), 'file')}, "
             f"{size_text(exported.num_bytes)}: {exported.folder}"
         )
         if exported.dropped:
@@ -281,10 +281,6 @@ def _describe_grid(plan: ExportPlan) -> Iterator[Block]:
             f"note: {', '.join(rounded)}: integers beyond 16,777,216 are rounded, because they are stored as float32; "
             "--encoding native keeps them"
         )
-
-
-def _patches(number: int) -> str:
-    return "1 patch" if number == 1 else f"{number:,} patches"
 
 
 def _by(size: tuple[int, int]) -> str:
