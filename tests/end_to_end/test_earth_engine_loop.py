@@ -51,7 +51,7 @@ def test_a_geotiff_goes_through_a_model_and_comes_back(catalog: registry.Catalog
     batches = Patches(dataset, margin=True).batches(5)
     model = (batch.values.astype(np.float32).mean(axis=1, keepdims=True) for batch in batches)
     written = write_predictions(model, dataset, tmp_path / "out", "mean", bands=["mean"])
-    assert written.num_patches == exported.num_patches == 12
+    assert written.num_records == exported.num_patches == 12
     output = tmp_path / "mean.tif"
     assemble(tmp_path / "out", output=output, nodata=-1)
     pixels = read(source)[:, : HEIGHT // PATCH * PATCH, : WIDTH // PATCH * PATCH]

@@ -42,7 +42,7 @@ def test_an_imported_export_is_exported_again(catalog: registry.Catalog, tmp_pat
     (one,) = earth_engine.export_version(
         catalog.dataset("area"), tmp_path / "out", compressed=False, max_file_size=200, overwrite=False
     )
-    assert (one.split, one.filenames[-1], one.mixer_filename) == ("train", "train-00002.tfrecord", "train-mixer.json")
+    assert (one.split, one.filenames[-1], one.mixer) == ("train", "train-00002.tfrecord", "train-mixer.json")
     assert (one.num_records, one.num_bytes) == (6, given.num_bytes)
     assert [(tmp_path / "out" / name).read_bytes() for name in one.filenames] == [
         (tmp_path / "in" / name).read_bytes() for name in given.filenames
@@ -55,7 +55,7 @@ def test_an_imported_table_is_exported_again(catalog: registry.Catalog, tmp_path
     given = earth_engine.write_table([{"a": 1, "b": "x"}, {"a": 2, "b": "y"}], tmp_path / "in", "rows")
     earth_engine.import_export(catalog, tmp_path / "in", split="train")
     (one,) = earth_engine.export_version(catalog.dataset("rows"), tmp_path / "out")
-    assert (one.filenames, one.mixer_filename, one.num_records) == (("train.tfrecord.gz",), None, 2)
+    assert (one.filenames, one.mixer, one.num_records) == (("train.tfrecord.gz",), None, 2)
     assert (tmp_path / "out/train.tfrecord.gz").read_bytes() == (tmp_path / "in" / given.filename).read_bytes()
 
 
@@ -83,7 +83,7 @@ def test_every_split_is_an_export_of_its_own(catalog: registry.Catalog, tmp_path
     catalog.build("earth_patches")
     dataset = catalog.dataset("earth_patches")
     exported = earth_engine.export_version(dataset, tmp_path / "out")
-    assert [(one.split, one.mixer_filename) for one in exported] == [
+    assert [(one.split, one.mixer) for one in exported] == [
         ("china", "china-mixer.json"),
         ("flower", "flower-mixer.json"),
     ]

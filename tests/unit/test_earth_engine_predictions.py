@@ -57,7 +57,7 @@ def names_in(folder: Path) -> list[str]:
 def test_records_keep_the_order_and_the_mixer_every_byte(tmp_path: Path, mixer: Path) -> None:
     values = patches(4, 2, 3)
     written = write_predictions(values, mixer, tmp_path / "out", "p", bands=["x"])
-    assert (written.filenames, written.mixer, written.num_patches) == (("p-00000.tfrecord.gz",), "p-mixer.json", 4)
+    assert (written.filenames, written.mixer, written.num_records) == (("p-00000.tfrecord.gz",), "p-mixer.json", 4)
     assert names_in(tmp_path / "out") == ["p-00000.tfrecord.gz", "p-mixer.json"]
     assert (tmp_path / "out" / "p-mixer.json").read_bytes() == MIXER_TEXT.encode()
     assert records(tmp_path / "out", written.filenames) == [{"x": patch.reshape(-1).tolist()} for patch in values]
@@ -122,7 +122,7 @@ def test_an_export_is_named_in_every_way(tmp_path: Path) -> None:
     ):  # fmt: skip
         written = write_predictions(patches(6, 2, 2), like, tmp_path / str(number), "p")
         assert json.loads((tmp_path / str(number) / "p-mixer.json").read_text()) == document
-        assert written.num_patches == 6
+        assert written.num_records == 6
 
 
 def test_an_export_without_a_mixer_is_counted(tmp_path: Path) -> None:

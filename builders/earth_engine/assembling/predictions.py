@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from registry.builders.earth_engine.assembling.assemble import are_files, find_files
@@ -37,22 +37,10 @@ from registry.wire import FlatValue, encode_example
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenPredictions:
-    """What ``write_predictions`` wrote.
-
-    Attributes:
-        store: the folder that was written to.
-        filenames: names of the TFRecord files, in order.
-        mixer: name of the copied mixer; None if the export had no mixer.
-        num_patches: number of records.
-        num_bytes: bytes of all files as stored.
-    """
+class WrittenPredictions(WrittenFiles):
+    """What ``write_predictions`` wrote: the files, and ``store``, the folder with them. Each record is a patch."""
 
     store: Store
-    filenames: tuple[str, ...]
-    mixer: str | None
-    num_patches: int
-    num_bytes: int = field(compare=False)
 
     def upload_command(self, asset_id: str, *, bucket: str | None = None) -> str:
         """Return the command line that uploads the files to Earth Engine as one image. It is not run.
@@ -153,14 +141,8 @@ def write_predictions(
                 advance(1)
         if count != expected:
             raise _wrong_count(expected, count)
-        written: WrittenFiles = files.commit(None if actual is None else actual.to_bytes())
-    return WrittenPredictions(
-        store=store,
-        filenames=written.filenames,
-        mixer=written.mixer,
-        num_patches=count,
-        num_bytes=written.num_bytes,
-    )
+        written = files.commit(None if actual is None else actual.to_bytes())
+    return WrittenPredictions(**asdict(written), store=store)
 
 
 def read_like(like: Any, *, split: str | None = None) -> tuple[int, FoundMixer | None]:

@@ -50,10 +50,7 @@ def command(
     data = {
         **version_values(dataset.reference),
         "folder": folder,
-        "splits": [
-            {"mixer": split.mixer_filename, **fields_of(split, "split", "filenames", "num_records", "num_bytes")}
-            for split in exported
-        ],
+        "splits": [fields_of(split, "mixer", "split", "filenames", "num_records", "num_bytes") for split in exported],
     }
 
     def human(it: dict[str, Any]) -> Iterator[str]:

@@ -47,6 +47,11 @@ class WrittenFiles:
     mixer: str | None
     num_bytes: int
 
+    @property
+    def num_records(self) -> int:
+        """Number of records in all files."""
+        return sum(self.records)
+
 
 class ExportFiles:
     """Writes the files of one export. Use it as a context manager; files that are not committed are removed.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from registry import ReadConfig
@@ -21,24 +21,10 @@ if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExportedSplit:
-    """One split, as ``export_version`` wrote it.
-
-    Attributes:
-        split: name of the split.
-        prefix: prefix of its files.
-        filenames: names of the TFRecord files, in order.
-        mixer_filename: name of the mixer; None for a table, and for an export without a mixer.
-        num_records: number of records in all files.
-        num_bytes: bytes of all files as stored.
-    """
+class ExportedSplit(WrittenFiles):
+    """The files of one split, as ``export_version`` wrote it; their prefix is the name ``split``."""
 
     split: str
-    prefix: str
-    filenames: tuple[str, ...]
-    mixer_filename: str | None
-    num_records: int
-    num_bytes: int
 
 
 def export_version(
@@ -94,16 +80,7 @@ def export_version(
                 for record in records:
                     files.write(record)
                 written = files.commit(mixer)
-        exported.append(
-            ExportedSplit(
-                split=split,
-                prefix=prefix,
-                filenames=written.filenames,
-                mixer_filename=written.mixer,
-                num_records=sum(written.records),
-                num_bytes=written.num_bytes,
-            )
-        )
+        exported.append(ExportedSplit(**asdict(written), split=split))
     return tuple(exported)
 
 
