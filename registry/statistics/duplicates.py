@@ -24,7 +24,7 @@ from registry.features.column_reader import ColumnReader
 from registry.features.containers import FeaturesDict
 from registry.features.content import content_bytes
 from registry.features.digest_pile import DigestPile, divide_piles
-from registry.features.feature import TEXT, RawFeature
+from registry.features.feature import TEXT, Leaf, RawFeature
 from registry.statistics.distinct import HASHES_PER_STEP, crowded_places, equal_places
 from registry.statistics.values import Duplicates
 from registry.wire import FlatBlock, FlatColumn, NumberColumn, decode_example
@@ -35,6 +35,9 @@ Words: TypeAlias = npt.NDArray[np.uint64]
 
 State: TypeAlias = tuple[Words, Words]
 """Two words of each record."""
+
+Known: TypeAlias = State | npt.NDArray[Any]
+"""What the digests have read of a leaf: the hashes of its texts, or all its numbers if records have equally many."""
 
 DIGEST_BYTES: Final = 16
 
@@ -79,19 +82,19 @@ class RecordDigester:
     def __init__(self, features: FeaturesDict) -> None:
         self._readers = codec_of(features.missing_as_none()).columns
 
-    def digests(self, block: FlatRecords) -> tuple[memoryview, list[State | None]]:
-        """Return the digest of each record, 16 bytes each, and the hashes of the texts of each leaf of texts.
+    def digests(self, block: FlatRecords) -> tuple[memoryview, list[Known | None]]:
+        """Return the digest of each record, 16 bytes each, and what was read of each leaf, if its statistics need it.
 
         The records must contain the features, which other folds have checked.
         """
         state = _START
-        texts: list[State | None] = []
+        of_leaves: list[Known | None] = []
         for reader, flat in zip(self._readers, block.flats, strict=True):
-            hashes: list[State] = []
-            for words in _words_of(reader, flat, block, hashes):
+            known: list[Known] = []
+            for words in _words_of(reader, flat, block, known):
                 state = _mix(state, words)
-            texts.append(hashes[0] if hashes else None)
-        return _as_rows(state, block.num_records).view(np.uint8).reshape(-1).data, texts
+            of_leaves.append(known[0] if known else None)
+        return _as_rows(state, block.num_records).view(np.uint8).reshape(-1).data, of_leaves
 
 
 def pile_of_split(content: bytes = b"") -> DigestPile:
@@ -191,16 +194,15 @@ def _differ(rows: Words) -> npt.NDArray[np.bool_]:
     return np.concatenate([np.ones(min(1, len(rows)), np.bool_), differ, [True]])
 
 
-def _words_of(reader: ColumnReader, flat: FlatBlock, block: FlatRecords, hashes: list[State]) -> Iterator[Words]:
-    """Yield words of each record, as many for every block, shape (number of records,). Texts are kept in ``hashes``."""
+def _words_of(reader: ColumnReader, flat: FlatBlock, block: FlatRecords, known: list[Known]) -> Iterator[Words]:
+    """Yield words of each record, as many for every block, shape (number of records,); add to ``known``."""
     if isinstance(reader.leaf, RawFeature):
         contents = [content_bytes(reader.read_content(decode_example(record))) for record in block.records]
         sizes = np.fromiter(map(len, contents), np.int64, len(contents))
         yield from hash_items(np.frombuffer(b"".join(contents), np.uint8), sizes.cumsum() - sizes, sizes)
         return
     is_plain = not (reader.lengths or reader.may_be_absent or reader.may_be_missing)
-    is_array = reader.leaf.reads_views and reader.leaf.dtype != TEXT
-    stored_bytes = reader.leaf.dtype.itemsize * math.prod(reader.leaf.shape) if is_array else 0
+    array = reader.leaf if reader.leaf.reads_views and reader.leaf.dtype != TEXT else None
     for part, (key, *level_keys) in reader.parts:
         column = flat.columns.get((key, part.kind))
         if reader.may_be_absent:
@@ -209,35 +211,42 @@ def _words_of(reader: ColumnReader, flat: FlatBlock, block: FlatRecords, hashes:
                 if stored is not None:  # an empty value may have another kind
                     is_there[slice(None) if stored.rows is None else stored.rows] = 1
             yield is_there
-        yield from _hash_column(column, flat, hashes, part.size or 0 if is_plain else 0, stored_bytes)
+        yield from _hash_column(column, flat, known, part.size or 0 if is_plain else 0, array)
         for level_key in level_keys:
-            yield from _hash_column(flat.columns.get((level_key, "int64")), flat, hashes)
+            yield from _hash_column(flat.columns.get((level_key, "int64")), flat, known)
 
 
 def _hash_column(
-    column: FlatColumn | None, flat: FlatBlock, hashes: list[State], size: int = 0, stored_bytes: int = 0
+    column: FlatColumn | None, flat: FlatBlock, known: list[Known], size: int = 0, array: Leaf | None = None
 ) -> Iterable[Words]:
     """Return words of each record: its values, if they have the same few bytes in all records, or two words of a hash.
 
-    Each record must have ``size`` values, or any number if it is 0; the same for the ``stored_bytes`` of an item.
+    Each record must have ``size`` values, or any number if it is 0. An item may be a stored ``array``.
     A record without the key has no values.
     """
     counts = np.zeros(flat.num_records, np.int64)
     if column is None:
         return hash_items(np.empty(0, np.uint8), counts, counts)
+    stored_bytes = array.dtype.itemsize * math.prod(array.shape) if array else 0
     has_each = size > 0 and column.rows is None and column.counts == size
     if isinstance(column, NumberColumn):
         values = np.ascontiguousarray(column.values)
         data, item_bytes = values.view(np.uint8), values.itemsize
         if has_each and size * item_bytes <= _MOST_MIXED:
+            known.append(values)
             return _cut_words(data.reshape(flat.num_records, -1))
-    elif has_each and size == 1 and 0 < stored_bytes <= _MOST_MIXED and constant(column.sizes) == stored_bytes:
-        return _cut_words(as_rows(take(flat.data, column.starts, stored_bytes), np.uint8))
+    elif (
+        has_each and size == 1 and array and 0 < stored_bytes <= _MOST_MIXED and constant(column.sizes) == stored_bytes
+    ):
+        pieces = np.ascontiguousarray(take(flat.data, column.starts, stored_bytes))
+        known.append(pieces.view(array.dtype.newbyteorder("<")))
+        return _cut_words(as_rows(pieces, np.uint8))
     else:
-        hashes.append(hash_items(flat.data, column.starts, column.sizes))
+        hashes = hash_items(flat.data, column.starts, column.sizes)
+        known.append(hashes)
         if has_each and size == 1:
-            return hashes[-1]
-        data, item_bytes = _as_rows(hashes[-1], column.starts.size).reshape(-1).view(np.uint8), DIGEST_BYTES
+            return hashes
+        data, item_bytes = _as_rows(hashes, column.starts.size).reshape(-1).view(np.uint8), DIGEST_BYTES
     counts[slice(None) if column.rows is None else column.rows] = column.counts
     sizes = counts * item_bytes
     return hash_items(data, sizes.cumsum() - sizes, sizes)

@@ -27,7 +27,7 @@ from registry.features.image import Image
 from registry.features.nested import Ragged
 from registry.features.text import ClassLabel, Text
 from registry.statistics.document import Statistics
-from registry.statistics.duplicates import MOST_WAITING, RecordDigester, State, find_duplicates, pile_of_split
+from registry.statistics.duplicates import MOST_WAITING, Known, RecordDigester, find_duplicates, pile_of_split
 from registry.statistics.media import Images, Sounds
 from registry.statistics.numbers import MOST_DISTINCT, Numbers
 from registry.statistics.texts import MOST_BYTES, MOST_CLASSES, Texts, describe_classes
@@ -124,9 +124,9 @@ class StatisticsFold:
 
     def add(self, state: SplitState, block: FlatRecords) -> None:
         """Add the next records."""
-        digests, texts = self._digester.digests(block)
+        digests, known = self._digester.digests(block)
         for reader, leaf, place in zip(self._readers, state.leaves, self._places, strict=True):
-            reader.add(leaf, block.flats[place], block.num_records, texts[place])
+            reader.add(leaf, block.flats[place], block.num_records, known[place])
         state.digests.add(digests)
         state.num_records += block.num_records
 
@@ -194,14 +194,20 @@ class LeafReader:
         num_lengths = 0 if values is None else len(self._unknown)
         return LeafState(values, [Numbers(np.int64, buffer=buffer) for _ in range(num_lengths)])
 
-    def add(self, state: LeafState, flat: FlatBlock, num_records: int, texts: State | None = None) -> None:
-        """Add the values of a block. ``texts`` has the hashes of its texts, if they are known.
+    def add(self, state: LeafState, flat: FlatBlock, num_records: int, known: Known | None = None) -> None:
+        """Add the values of a block. ``known`` is what its digests have read of the leaf.
 
         Raises:
             CorruptExampleError: a record does not contain the feature.
         """
         if state.values is None or not num_records:
             return
+        if isinstance(known, np.ndarray):
+            # A stored bool may be another number than 0 and 1, which is an error.
+            if known.dtype == self._leaf.dtype != np.bool_ and isinstance(state.values, Numbers) and not self._unknown:
+                state.values.add(known)
+                return
+            known = None
         column = self._reader.read_block(flat, copy=False)
         if isinstance(column, RaggedColumn):
             sizes = column.sizes
@@ -213,7 +219,7 @@ class LeafReader:
         present = column.present if isinstance(column, MaskedColumn) else column
         if isinstance(state.values, Texts) and isinstance(present, TextColumn):
             state.nulls += num_records - present.sizes.size
-            state.values.add_pieces(present.data, present.starts, present.sizes, texts)
+            state.values.add_pieces(present.data, present.starts, present.sizes, known)
             return
         rows: Any
         if column is None:

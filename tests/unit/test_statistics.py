@@ -298,6 +298,16 @@ def test_a_record_that_does_not_hold_the_feature_is_corrupt() -> None:
         fold.add(fold.start(), block)
 
 
+def test_a_stored_bool_that_is_neither_0_nor_1_is_an_error() -> None:
+    """Unlike other stored numbers, it is not used as it was read for the digests."""
+    features = FeaturesDict({"x": Scalar("bool", encoding="bytes")})
+    codec = codec_of(FeaturesDict({"x": Scalar("uint8", encoding="bytes")}))
+    records = [codec.encode({"x": number}) for number in (0, 1, 2)]
+    fold = StatisticsFold(features)
+    with pytest.raises(CorruptExampleError):
+        fold.add(fold.start(), codec_of(features).flat_records(*frame_records(records).payloads()))
+
+
 def test_a_wide_schema_has_a_small_document(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("registry.statistics.fold.MOST_LEAVES", 20)
     monkeypatch.setattr("registry.statistics.fold.MOST_DETAILED", 10)
