@@ -81,7 +81,7 @@ def equal_places(*hashes: Hashes) -> npt.NDArray[np.int32]:
 
 
 def crowded_places(parts: Sequence[Hashes], *, is_mixed: bool) -> list[npt.NDArray[np.int64]] | None:
-    """Return the places in each part of the hashes that may be equal to others, or None if most of the first part are.
+    """Return the places in each part of the hashes that may be equal to others, or None if many of the first part are.
 
     A hash that is alone in its slot of a table equals no other. The table has a byte for each slot: writing places, as
     ``equal_places`` does, takes twice the time if few hashes are equal. ``is_mixed`` chooses other slots.
@@ -96,10 +96,12 @@ def crowded_places(parts: Sequence[Hashes], *, is_mixed: bool) -> list[npt.NDArr
         return places
 
     table = np.ones(2 ** (64 - int(shift)), np.uint8)
-    for part in parts:
+    for place, part in enumerate(parts):
         np.multiply.at(table, slots(part), np.uint8(16))  # results in 16 for one hash, and in 0 for several
-        if part is parts[0] and 2 * np.count_nonzero(table.take(slots(part), mode="clip")) < part.size:
-            return None
+        if place in (0, len(parts) - 1):  # of its own hashes, or of all
+            alone = np.count_nonzero(table.take(slots(parts[0]), mode="clip"))
+            if 2 * alone < parts[0].size:
+                return None
     return [np.flatnonzero(table.take(slots(part), mode="clip") == 0) for part in parts]
 
 
