@@ -296,14 +296,15 @@ def use_wal(engine: sa.Engine) -> None:
 
     The mode is stored in the file. A file that cannot be written, or on a full disk, stays as it is: it can be read.
     """
-    if not is_sqlite(engine.url) or network_filesystem(Path(engine.url.database or "")) is not None:
+    if not is_sqlite(engine.url):
         return
     with typed_faults(engine.url), engine.connect() as connection:
         driver: Any = connection.connection.driver_connection
         deadline = time.monotonic() + Limits.from_environment().lock_seconds
         while True:
             try:
-                if driver.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+                mode = driver.execute("PRAGMA journal_mode").fetchone()[0]
+                if mode != "wal" and network_filesystem(Path(engine.url.database or "")) is None:
                     driver.execute("PRAGMA journal_mode=WAL")
                 return
             except sqlite3.OperationalError as error:

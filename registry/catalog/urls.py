@@ -252,15 +252,15 @@ def network_filesystem(path: Path, *, mounts: Path = Path("/proc/self/mountinfo"
         lines = mounts.read_text("utf-8", errors="surrogateescape").splitlines()
     except OSError:
         return None
-    place = path.resolve()
-    best, result = -1, ""
+    place = f"{path.resolve()}/"
+    best, result = "", ""
     for line in lines:
         before, separator, after = line.partition(" - ")
         fields = before.split(" ")
         if not separator or len(fields) < 5:
             continue
-        mount = Path(re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[4]))
+        mount = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[4]).rstrip("/") + "/"
         # Later lines are mounted over earlier ones.
-        if len(mount.parts) >= best and place.is_relative_to(mount):
-            best, result = len(mount.parts), after.split(" ")[0]
+        if len(mount) >= len(best) and place.startswith(mount):
+            best, result = mount, after.split(" ")[0]
     return result if re.fullmatch(_NETWORK_FILESYSTEM, result) else None
