@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -70,3 +71,9 @@ def test_two_splits_of_one_name_are_refused(tmp_path: Path, catalog: Catalog) ->
     folder = write(tmp_path / "source", {"train.csv": "a\n1\n", "test.csv": "a\n2\n"})
     with pytest.raises(RegistryError, match="the splits 'train' and 'test' would have one name: train"):
         catalog.add(folder, "x", rename_splits={"test": "train"})
+
+
+def test_splits_from_the_names_of_arrays_are_renamed(tmp_path: Path, catalog: Catalog) -> None:
+    np.savez(tmp_path / "x.npz", x_train=np.zeros(3), x_test=np.ones(2))
+    report = catalog.add(tmp_path / "x.npz", "x", rename_splits={"test": "held"})
+    assert report.splits == {"train": 3, "held": 2}
