@@ -125,8 +125,6 @@ class _Opener:
 
     def open(self, options: AddOptions) -> Source:
         record_set = self._choose(options.records)
-        if options.splits:
-            self._fail("the document names the splits itself", f"Leave out {spell('splits')}.")
         if record_set.data is not None:
             source = self._open_inline(record_set)
         else:

@@ -35,7 +35,7 @@ from glob import escape
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from registry.errors import FeatureError, SourceError, UsageError, spell, suggest
+from registry.errors import FeatureError, SourceError, spell, suggest
 from registry.features import ClassLabel, Feature
 from registry.intake.arrow_files import (
     KIND,
@@ -97,15 +97,10 @@ def open_saved_dataset(files: Files, options: AddOptions) -> Source:
     """Open a folder that ``Dataset.save_to_disk`` or ``DatasetDict.save_to_disk`` wrote.
 
     Raises:
-        SourceError: a file is missing or malformed, the dataset has no rows, or ``options`` names splits.
+        SourceError: a file is missing or malformed, or the dataset has no rows.
         UsageError: ``options`` has some for CSV.
     """
     options.require_kind("arrow", CSV_OPTIONS)
-    if options.splits:
-        raise SourceError(
-            f"{files.location}: the splits of a dataset that save_to_disk wrote cannot be changed",
-            hint=f"Leave out {spell('splits')}. To read the Arrow files by name, use {spell('kind', 'arrow')}.",
-        )
     saved = _SavedDataset(files)
     folders = saved.folders()
     described = saved.features(next(iter(folders.values())))
@@ -261,14 +256,8 @@ def open_repository(files: Files, options: AddOptions) -> Source:
     Raises:
         SourceError: the card is malformed, a glob matches no file, there are several configs and ``options`` name none
             of them, or the reader of the files raises it.
-        UsageError: ``options`` define splits, although the card does.
     """
     configs = read_configs(files)
-    if options.splits:
-        raise UsageError(
-            f"{files.location}: the dataset card names the files of each split",
-            hint=f"Leave out {spell('splits')}, or remove `configs` from README.md.",
-        )
     config = _choose(files, configs, options.source_config())
     if not config.splits:
         raise _malformed(files, f"config {config.name!r}: data_files is empty")

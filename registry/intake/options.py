@@ -17,15 +17,14 @@ if TYPE_CHECKING:
 
 CSV_OPTIONS: Final = ("nulls", "header", "delimiter", "quotes", "encoding")
 _OF_PATHS: Final = ("kind", "splits", "records", "paths", "rename_configs", *CSV_OPTIONS)
+_FILES: Final = ("csv", "json", "parquet", "arrow", "lines", "images", "audio", "videos", "text", "webdataset")
 _KINDS_OF: Final = {
     **dict.fromkeys(CSV_OPTIONS, ("csv", "hugging_face")),  # whose card may name CSV files
     "encoding": ("csv", "lines", "hugging_face"),
     "records": ("json", "croissant", "hugging_face"),
     "rename_configs": ("hugging_face",),
-    "paths": (
-        *("csv", "json", "parquet", "arrow", "lines", "images", "audio", "videos", "text", "webdataset"),
-        "hugging_face",
-    ),
+    "paths": (*_FILES, "hugging_face"),
+    "splits": (*_FILES, "arrays"),  # the others name their splits
 }
 """The kinds of files that options have an effect on."""
 
@@ -265,10 +264,15 @@ class AddOptions(Description):
         without_effect = [name for name in names or _KINDS_OF if kind not in _KINDS_OF[name]]
         if self.paths is False:  # such files have no column of paths
             without_effect = [name for name in without_effect if name != "paths"]
-        has_csv = bool(self._given(name for name in without_effect if name in CSV_OPTIONS))
-        if_csv = f" If the files are CSV: {spell('kind', 'csv')}" if has_csv else ""
+        given = {*self._given(without_effect)}
+        way = f" If the files are CSV: {spell('kind', 'csv')}" if given & {*CSV_OPTIONS} else ""
+        way += (
+            f" The source names its splits. To read its files by their names: {spell('kind=KIND')}"
+            if "splits" in given
+            else ""
+        )
         self._refuse(
-            without_effect, f"files of the kind {kind} cannot be read with these options", f"Leave them out.{if_csv}"
+            without_effect, f"files of the kind {kind} cannot be read with these options", f"Leave them out.{way}"
         )
 
     def with_remembered(self, intake: Mapping[str, Any]) -> AddOptions:

@@ -20,7 +20,7 @@ from PIL import Image as Pillow
 from support.golden import check_errors
 
 import registry
-from registry.errors import SourceError
+from registry.errors import SourceError, UsageError
 from registry.features import ClassLabel, Image, Tensor, Text
 from registry.intake.detect import open_source
 from registry.intake.options import AddOptions
@@ -247,6 +247,8 @@ def test_a_column_gives_splits(tmp_path: Path) -> None:
     rows = [{"x": "1", "part": "test"}, {"x": "2", "part": "train"}, {"x": "3", "part": "test"}]
     assert rows_of(source) == {"train": rows}
     catalog = registry.connect(f"sqlite:///{tmp_path / 'c.db'}", data_dir=tmp_path / "data", create=True)
+    with pytest.raises(UsageError, match=r"^files of the kind croissant cannot be read with these options: `splits`"):
+        catalog.add(tmp_path / "croissant.json", "x", splits={"train": "*"})
     report = catalog.add(tmp_path / "croissant.json", "x", rename_splits={"test": "held"})
     assert dict(report.splits) == {"train": 1, "held": 2}
     assert [row["x"] for row in catalog.dataset("x").read("train")] == [2]

@@ -101,8 +101,8 @@ def test_another_config_without_files_does_not_matter(tmp_path: Path) -> None:
 
 def test_splits_of_the_card_cannot_be_given_twice(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        opened(repository(tmp_path, ONE), splits={"train": "*"})
-    assert str(caught.value) == f"{tmp_path}: the dataset card names the files of each split"
+        open_source(repository(tmp_path, ONE), AddOptions(splits={"train": "*"}))
+    assert caught.value.message == "files of the kind hugging_face cannot be read with these options: `splits`"
 
 
 @pytest.mark.parametrize("front", ["license: mit", "configs: 5", "configs: [{config_name: a}]", "[", "a: &a [*a]"])

@@ -19,6 +19,7 @@ from support.golden import check_errors
 
 from registry.errors import SourceError, UsageError
 from registry.features import Audio, ClassLabel, FeaturesDict, Image, Sequence, Tensor
+from registry.intake.detect import open_source
 from registry.intake.hugging_face_folders import is_saved_dataset, open_saved_dataset
 from registry.intake.listing import list_files
 from registry.intake.objects import open_object
@@ -240,9 +241,12 @@ def test_damaged_folders_are_refused(tmp_path: Path) -> None:
 
 
 def test_globs_for_splits_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SourceError) as caught:
-        open_saved_dataset(list_files(saved(tmp_path)), AddOptions(splits={"train": "*"}))
-    assert str(caught.value) == f"{tmp_path}: the splits of a dataset that save_to_disk wrote cannot be changed"
+    with pytest.raises(UsageError) as caught:
+        open_source(saved(tmp_path), AddOptions(splits={"train": "*"}))
+    assert (caught.value.message, caught.value.hint) == (
+        "files of the kind hugging_face cannot be read with these options: `splits`",
+        "Leave them out. The source names its splits. To read its files by their names: kind=KIND",
+    )
 
 
 def test_a_path_in_a_saved_dataset_is_never_opened(tmp_path: Path) -> None:
