@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final, NoReturn
 from urllib.parse import unquote
 
-from registry.errors import SourceError, spell, suggest
+from registry.errors import SourceError, suggest
 from registry.features import ClassLabel, Feature, Image, Text
 from registry.intake.archives import extract, is_archive
 from registry.intake.croissant_document import (
@@ -36,7 +36,7 @@ from registry.intake.media_bytes import CheckMedia
 from registry.intake.object_tables import read_in_steps
 from registry.intake.options import AddOptions
 from registry.intake.python_values import ValueConverter, columns_of, convert_block
-from registry.intake.source import Files, Rows, Source, SourcePart, account_for, root_of
+from registry.intake.source import Files, Rows, Source, SourcePart, account_for, explain_choice, root_of
 from registry.intake.value_types import column_array, python_values
 from registry.shards.arrow_values import import_pyarrow
 
@@ -152,16 +152,12 @@ class _Opener:
         if not sets:
             self._fail("the document has no record set with fields", _OTHER)
         names = [record_set.name for record_set in sets]
-        if name is None:
-            if len(sets) == 1:
-                return sets[0]
-            listing = ", ".join(names[:_MOST_SHOWN])
-            self._fail(
-                f"the document has {len(sets)} record sets: {listing}", f"Choose one: {spell('records', names[0])}"
-            )
         chosen = [record_set for record_set in sets if name in (record_set.name, record_set.id)]
+        if name is None and len(sets) == 1:
+            chosen = sets
         if not chosen:
-            self._fail(f"the document has no record set {name!r}", suggest(name, names, have="The record sets are:"))
+            problem, hint = explain_choice(name, names, noun="record set", option="records")
+            self._fail(f"the document {problem}", hint)
         return chosen[0]
 
     def _plan(self, record_set: RecordSet) -> None:

@@ -35,7 +35,7 @@ from glob import escape
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from registry.errors import FeatureError, SourceError, spell, suggest
+from registry.errors import FeatureError, SourceError, spell
 from registry.features import ClassLabel, Feature
 from registry.intake.arrow_files import (
     KIND,
@@ -49,10 +49,9 @@ from registry.intake.arrow_files import (
 from registry.intake.file_parts import combine_splits
 from registry.intake.kinds import KINDS, MEDIA, kind_of, open_kind
 from registry.intake.options import CSV_OPTIONS, AddOptions
-from registry.intake.source import Files, Rows, Source
+from registry.intake.source import Files, Rows, Source, explain_choice
 from registry.interop.dataset_card import CARD, describe_card, read_card, read_front_matter
 from registry.lazy import yaml
-from registry.model import listed
 from registry.shards.arrow_schema import described_texts
 from registry.splits import counted
 from registry.storage.local import LocalStore
@@ -302,16 +301,8 @@ def _choose(files: Files, configs: Sequence[CardConfig], name: str | None) -> Ca
     for config in configs:
         if config.name == name:
             return config
-    if name is not None:
-        raise SourceError(
-            f"{files.location}: the dataset card has no config {name!r}",
-            hint=suggest(name, names, have="The configs are:"),
-        )
-    raise SourceError(
-        f"{files.location}: the dataset card has {len(names)} configs: {listed(names, _MOST_SHOWN)}",
-        hint=f"Choose one: {spell('config', names[0])}",
-        details={"configs": names[:100]},
-    )
+    problem, hint = explain_choice(name, names, noun="config", option="config")
+    raise SourceError(f"{files.location}: the dataset card {problem}", hint=hint, details={"configs": names[:100]})
 
 
 def _configs_of(front: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -21,7 +21,7 @@ import numpy as np
 from registry.errors import SourceError, UsageError, spell, suggest
 from registry.escaping import printable
 from registry.features import Feature
-from registry.model import DatasetMetadata
+from registry.model import DatasetMetadata, listed
 from registry.shards.arrow_values import from_numbers, import_pyarrow
 from registry.splits import counted
 from registry.storage import Store
@@ -359,6 +359,17 @@ def no_column(name: str, columns: Sequence[str]) -> UsageError:
         hint=suggest(name, columns, have="The columns are:", most=20),
         details={"column": name[:200]},
     )
+
+
+def explain_choice(name: str | None, names: Sequence[str], *, noun: str, option: str) -> tuple[str, str | None]:
+    """Explain why ``name`` chooses none of ``names``, which a description lists, and how to choose one.
+
+    >>> explain_choice(None, ["en", "de"], noun="config", option="config")
+    ('has 2 configs: en, de', "Choose one: config='en'")
+    """
+    if name is None:
+        return f"has {len(names)} {noun}s: {listed(names, 10)}", f"Choose one: {spell(option, names[0])}"
+    return f"has no {noun} {name!r}", suggest(name, names, have=f"The {noun}s are:")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
