@@ -48,7 +48,7 @@ _EXAMPLES = {
     "--rename-config": "--rename-config 'en (US)=en_US'",
 }
 # Column names and class names may contain "=": --feature a=b=Text, --feature 'label=ClassLabel(a=b, c)'
-_TYPED: Final = re.compile(r"(.*?)=(\s*[A-Za-z_]\w*\s*(?:[(\[].*[)\]]\s*)?\??\s*)", re.DOTALL)
+_TYPED: Final = re.compile(r"(.*?)=(\s*(?:[A-Za-z_]\w*\s*(?:[(\[].*[)\]]\s*)?\??|\?)\s*)", re.DOTALL)
 
 
 def _pairs(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, str]:

@@ -94,7 +94,14 @@ class Wish:
     @property
     def may_lack(self) -> bool:
         """Whether some files may lack the column: it may be null, has -1 for null, or is left out."""
-        return bool(self.optional) or self.action != "convert"
+        return bool(self.optional) or self.action != "convert" or _may_be_null(self.feature)
+
+
+def _may_be_null(feature: Feature | None) -> bool:
+    """Whether every leaf of ``feature`` may be null, as in a null object."""
+    if isinstance(feature, FeaturesDict):
+        return all(map(_may_be_null, feature.values()))
+    return bool(getattr(feature, "optional", False))
 
 
 def parse_feature(text: str) -> Wish:

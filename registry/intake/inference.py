@@ -128,7 +128,7 @@ class Inference:
             UsageError: a requested column does not exist.
         """
         ordered = sorted(self._columns, key=lambda name: (self._columns[name].order, name))
-        check_wishes(self._wishes, ordered)
+        check_wishes(self._before | self._wishes, ordered)
         skipped = tuple(name for name in ordered if name in self._wishes and self._wishes[name].action == "skip")
         for name in ordered:
             if name not in skipped:

@@ -237,6 +237,17 @@ def test_a_split_without_labels_is_a_split_of_the_same_table(
     assert catalog.add(source, "pets", features={"animal": word}).outcome == "unchanged"
 
 
+def test_objects_that_some_files_lack_are_remembered(tmp_path: Path, catalog: Catalog) -> None:
+    (tmp_path / "rows").mkdir()
+    pq.write_table(pa.table({"id": [1], "size": [{"x": 1, "y": 2}]}), tmp_path / "rows" / "1.parquet")
+    pq.write_table(pa.table({"id": [2]}), tmp_path / "rows" / "2.parquet")
+    catalog.add(tmp_path / "rows", "rows", features={"size": "?"})
+    assert catalog.add(tmp_path / "rows", "rows").outcome == "unchanged"
+    with pytest.raises(UsageError) as caught:
+        catalog.add([{"id": 1}, {"id": 2, "size": {"x": 1, "y": 2}}], "more", features={"colour": "?"})
+    assert caught.value.message == 'a type is requested for "colour", but there is no such column'
+
+
 def test_a_column_with_a_question_mark_keeps_the_type_of_the_previous_version(tmp_path: Path, catalog: Catalog) -> None:
     (tmp_path / "rows").mkdir()
     (tmp_path / "rows" / "1.csv").write_text("id,size\n1,7\n")
