@@ -173,15 +173,19 @@ def compare_columns(
     Raises:
         SourceError: other columns are missing.
     """
-    names = {table: set(columns) for table, columns in tables.items()}  # there may be a hundred thousand columns
-    everywhere, (first, *others) = set.intersection(*names.values()), tables
-    partial_names = [name for name in dict.fromkeys(chain(*tables.values())) if name not in everywhere]
+    names: dict[frozenset[str], str] = {}  # few sets, because there may be many files, and a hundred thousand columns
+    for table, columns in tables.items():
+        names.setdefault(frozenset(columns), table)
+    everywhere, first = frozenset.intersection(*names), next(iter(tables))
+    ordered = dict.fromkeys(chain(*(tables[table] for table in names.values())))
+    partial_names = [name for name in ordered if name not in everywhere]
     renamed = {} if options is None else options.rename_columns or {}
     wishes = {} if options is None else options.wishes()
     may_lack = {name for name in partial_names if name in wishes and wishes[name].may_lack}
-    for other in others:
-        missing = [name for name in tables[first] if name not in names[other] | may_lack]
-        added = [name for name in tables[other] if name not in names[first] | may_lack]
+    may_have = may_lack.union(tables[first])
+    for present, other in names.items():
+        missing = [name for name in tables[first] if name not in present and name not in may_lack]
+        added = [name for name in tables[other] if name not in may_have]
         if missing or added:
             faults = [f"{other} lacks {list_names(missing)}"] if missing else []
             faults += [f"{first} lacks {list_names(added)}"] if added else []
