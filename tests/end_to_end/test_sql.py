@@ -160,6 +160,30 @@ def test_damage_is_our_error_and_has_our_message_in_a_relation(tmp_path: Path) -
         list(Query("SELECT error('unlucky')", lambda _: reader).rows()[1])
 
 
+def test_a_query_with_a_limit_reads_only_the_first_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog = registry.connect(tmp_path / "c.db", data_dir=tmp_path / "data", create=True)
+    catalog.add(pa.table({"id": range(400_000)}), "numbers", processes=1)
+    num_read = 0
+    blocks = Reader.blocks
+
+    def counted(self: Reader) -> Any:
+        nonlocal num_read
+        for block in blocks(self):
+            num_read += 1
+            yield block
+
+    monkeypatch.setattr(Reader, "blocks", counted)
+    numbers = catalog.dataset("numbers")
+    assert numbers.sql("SELECT count(*) FROM train WHERE id >= 0").fetchall() == [(400_000,)]
+    num_blocks, num_read = num_read, 0
+    for query in ("FROM train LIMIT 3", "FROM train WHERE id > 9 LIMIT 3"):
+        assert len(numbers.sql(query).fetchall()) == 3
+    _, batches = Query("FROM train", numbers.read).rows()
+    next(batches)
+    del batches
+    assert num_read / 3 < num_blocks / 2  # with what DuckDB and Arrow read ahead
+
+
 def test_a_query_that_nobody_uses_is_freed_with_its_readers(pets: Dataset) -> None:
     opened: list[weakref.ref[Reader]] = []
 

@@ -255,7 +255,7 @@ class _Table(pa.dataset.InMemoryDataset):
         columns: list[str] | None = None,
         filter: pa.dataset.Expression | None = None,  # noqa: A002 - the name of Arrow
         **_: Any,
-    ) -> pa.dataset.Scanner:
+    ) -> _Scan:
         """What DuckDB calls for each scan, with names of columns; a filter may name others."""
         names = list(self.schema.names if columns is None else columns)
         if filter is not None:
@@ -265,18 +265,52 @@ class _Table(pa.dataset.InMemoryDataset):
         reader = self._reader.select(names)
         if filter is not None:
             reader = reader.without_blocks(partial(_may_pass, filter, self.schema))
-        batches = read_batches([reader], widen=True)
-        stream = pa.RecordBatchReader.from_batches(batches.schema, self._watch(batches))
+        return _Scan(self, read_batches([reader], widen=True), columns, filter)
+
+
+class _Scan:
+    """One scan of a table, of which DuckDB requests ``to_reader``. It ends when DuckDB needs no more rows.
+
+    Arrow's scanner, which applies a filter, reads all remaining batches when it is closed. So ``LIMIT 10`` would read
+    all records.
+    """
+
+    def __init__(
+        self,
+        table: _Table,
+        batches: pa.RecordBatchReader,
+        columns: list[str] | None,
+        filter: pa.dataset.Expression | None,  # noqa: A002 - the name of Arrow
+    ) -> None:
+        self._table, self._batches, self._columns, self._filter = table, batches, columns, filter
+        self._is_over = False
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The batches of the scan."""
+        stream = pa.RecordBatchReader.from_batches(self._batches.schema, self._watch(self._batches))
+        if self._filter is None:
+            return stream
         # DuckDB requests a batch when it has room; reading ahead would only keep more batches in memory.
-        return pa.dataset.Scanner.from_batches(
-            stream, columns=columns, filter=filter, batch_readahead=1, use_threads=False
+        scanner = pa.dataset.Scanner.from_batches(
+            stream, columns=self._columns, filter=self._filter, batch_readahead=1, use_threads=False
         )
+        return pa.RecordBatchReader.from_batches(scanner.projected_schema, self._until_closed(scanner.to_reader()))
+
+    def _until_closed(self, passing: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in passing:  # noqa: UP028 - yield from would close the reader before finally
+                yield batch
+        finally:
+            self._is_over = True
 
     def _watch(self, batches: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         try:
-            yield from batches
+            for batch in batches:
+                if self._is_over:
+                    return
+                yield batch
         except RegistryError as error:
-            self.fault = error
+            self._table.fault = error
             raise
 
 
