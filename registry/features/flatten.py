@@ -121,7 +121,6 @@ def check_names(features: FeaturesDict, value: Any, path: str) -> None:
     Raises:
         FeatureError: it is something else, or a name is missing or unknown.
     """
-    """Raises FeatureError if ``value`` is not a dict with exactly the names of ``features``."""
     if not isinstance(value, Mapping):
         raise feature_fault(path, f"expected a dict of features, found {type(value).__name__}")
     if value.keys() == features.keys():

@@ -32,8 +32,6 @@ class BoundingBox(ItemHandler):
         UsageError: the number of keys is not 4.
     """
 
-    inflates = False
-
     def __init__(self, keys: Sequence[str] | None = None, prefix: str | None = "") -> None:
         super().__init__(_full_keys("BoundingBox", keys, ("ymin", "xmin", "ymax", "xmax"), prefix))
 

@@ -100,10 +100,6 @@ class DataDecoder(abc.ABC):
         """
         return stack_items(values)
 
-    def inflates(self, items: Sequence[str]) -> bool:  # noqa: ARG002 (for subclasses)
-        """Whether the values of ``items`` may need much more memory than their record. Then few are decoded ahead."""
-        return True
-
     def declared_keys(self) -> list[str]:
         """The keys of a record that this decoder reads; empty if the decoder does not declare them."""
         return []

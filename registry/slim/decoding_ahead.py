@@ -22,7 +22,6 @@ from registry.tfrecord import RecordBlock
 
 _MOST_TOGETHER: Final = 512
 _MOST_IN_BATCHES: Final = 4096
-_MOST_INFLATED: Final = 32
 _BYTES_TOGETHER: Final = 2**20
 _DECODED_BYTES: Final = 2**24
 """Maximum size, in bytes, of batches that are decoded ahead, estimated from the batches before."""
@@ -130,9 +129,8 @@ def _decode_batches(
     """Decode the next batch, and further batches of records that are already available."""
     num_together = 1
     while records := _peek(reader, size, most_bytes=None):
-        together = min(num_together, _MOST_INFLATED) if decoder.inflates(items) else num_together
-        if together >= 2 * size:
-            records = _peek(reader, together // size * size)
+        if num_together >= 2 * size:
+            records = _peek(reader, num_together // size * size)
             records = records[: max(_num_within(records) // size * size, size)]
         columns = None if single_rows else _decode_together(decoder, records, items)
         if columns is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,13 +31,8 @@ class ItemHandler(abc.ABC):
         keys: the key of a feature, or a list of keys.
     """
 
-    inflates: ClassVar[bool] = True
-    """Whether an item may need much more memory than its record."""
-
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if "tensors_to_item" in cls.__dict__ and "inflates" not in cls.__dict__:
-            cls.inflates = True
         if "tensors_to_item" in cls.__dict__ and "columns_to_items" not in cls.__dict__:
             # A subclass that overrides only tensors_to_item must not inherit a columns_to_items with other results.
             cls.columns_to_items = ItemHandler.columns_to_items  # type: ignore[method-assign] # deliberate reset
@@ -109,8 +104,6 @@ class Tensor(ItemHandler):
     Raises:
         UsageError: ``shape_keys`` and ``shape`` are both given, or ``shape`` is invalid.
     """
-
-    inflates = False
 
     def __init__(
         self,
@@ -399,8 +392,6 @@ class LookupTensor(Tensor):
     Raises:
         UsageError: ``table`` is invalid, ``shape_keys`` and ``shape`` are both given, or ``shape`` is invalid.
     """
-
-    inflates = False
 
     def __init__(
         self,

@@ -85,12 +85,6 @@ class _HandlerDecoder(DataDecoder):
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {', '.join(self._handlers)}>"
 
-    def inflates(self, items: Sequence[str]) -> bool:
-        """Whether a handler of these items says so, or converts a sparse feature to an array."""
-        keys = [key for item in items for key in self._handlers[item].keys]
-        is_sparse = any(isinstance(self._features.get(key), SparseFeature) for key in keys)
-        return is_sparse or any(self._handlers[item].inflates for item in items)
-
     def _keys_of(self, items: Sequence[str]) -> list[str]:
         """The features that the items need. Raises FeatureNotFoundError if one is not declared."""
         keys = dict.fromkeys(key for item in items for key in self._handlers[item].keys)
