@@ -46,7 +46,7 @@ def test_bands_kinds_and_margin_are_derived_from_the_first_record(tmp_path: Path
         ("ndvi", "float", "float32", 1),
     ]
     assert (export.tile.size, export.tile.margin, export.kernel) == (Size(10, 4), Size(3, 1), Size(6, 3))
-    assert (export.counts, export.num_records, export.num_channels) == ((2, 2), 4, 3)
+    assert (export.counts, export.num_records, [band.depth for band in export.bands]) == ((2, 2), 4, [1, 1, 1])
     assert (export.grid.covered, export.grid.margin) == (Size(8, 4), Size(3, 1))
     assert (export.is_table, export.is_sequence, export.collapsed, export.warnings) == (False, False, None, ())
 
@@ -84,7 +84,7 @@ def test_the_depth_of_an_array_band_is_derived_from_the_other_bands_or_given(tmp
     assert inferred.warnings == ("The band 'ndvi' has 3 values a pixel, inferred from the size of 'flat'.",)
     given = open_export(tmp_path, tensor_depths={"ndvi": 3}, count=True)
     assert [band.depth for band in given.bands] == [1, 3]
-    assert (given.warnings, given.num_channels) == ((), 4)
+    assert (given.warnings, sum(band.depth for band in given.bands)) == ((), 4)
     depths = ({"ndvi": 4}, {"ndvi": 2}, {"ndvi": 5}, {"evi": 3})
     refuse("the_depth_of_an_array_band", tmp_path, *(("", {"tensor_depths": depth}) for depth in depths))
 
@@ -162,7 +162,7 @@ def test_a_pixel_with_a_series_is_recognised_by_its_shape(tmp_path: Path) -> Non
         ("label", "float", 1, False),
         ("ndvi", "float", None, True),
     ]
-    assert (export.counts, export.tile, export.num_channels) == ((8,), None, None)
+    assert (export.counts, export.tile, [band.depth for band in export.bands]) == ((8,), None, [1, None])
     (tmp_path / "p-mixer.json").write_text(json.dumps(mixer_of((2, 2), 2, 4)))
     refuse("a_pixel_with_a_series", tmp_path, ("", {"count": True}), ("", {"kernel_size": 4}))
 

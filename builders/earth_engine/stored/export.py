@@ -127,12 +127,6 @@ class StoredExport:
         """The grid of patches with the stored margin; None without a mixer."""
         return None if self.mixer is None else self.mixer.grid(self.tile)
 
-    @property
-    def num_channels(self) -> int | None:
-        """Number of channels of all bands; None if a series differs in length."""
-        depths = [band.depth for band in self.bands]
-        return None if None in depths else sum(depth for depth in depths if depth is not None)
-
 
 class LayoutArguments(TypedDict, total=False):
     """Arguments that describe the records of an export; see ``open_export``."""
