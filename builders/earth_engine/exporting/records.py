@@ -8,16 +8,15 @@ band has the order (depth, height, width). With ``collapse_bands`` one feature c
 Pixels (time series): a band with one number a pixel is a context feature of length 1. An array band is a feature list
 with one step for each element. With ``collapse_bands`` one feature list contains all values in band order.
 
-To encode fast, records that differ only in their values are copied from a template. The encoder runs twice, on zeros
-and on values with all bits set. The two results differ exactly in the bytes of values, and each record gets its own
-values at those bytes. So only the encoder knows the wire format. Records with an int64_list are encoded one by one,
-because varints differ in length.
+``registry.wire`` encodes many Examples together. SequenceExamples that differ only in their values are copied from a
+template: the encoder runs twice, on zeros and on values with all bits set. The two results differ exactly in the bytes
+of values, and each record gets its own values at those bytes. So only the encoder knows the wire format. Pixels with an
+int64_list are encoded one by one, because varints differ in length.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -25,10 +24,18 @@ import numpy.typing as npt
 
 from registry.builders.earth_engine.exporting.plan import ExportPlan, Strip, iterate_strips
 from registry.builders.earth_engine.exporting.raster import Raster
-from registry.builders.earth_engine.kinds import STORED, Kind, to_flat
-from registry.wire import FlatValue, encode_example, encode_sequence_example
+from registry.builders.earth_engine.kinds import STORED, Kind, from_flat, to_flat
+from registry.wire import (
+    BytesColumn,
+    FlatBlock,
+    FlatColumn,
+    FlatValue,
+    NumberColumn,
+    encode_block,
+    encode_sequence_example,
+)
 
-_CHUNK_BYTES: Final = 2**20
+_CHUNK_BYTES: Final = 2**19
 """Approximate bytes of patch records that are encoded at once, so that they fit in the processor's cache."""
 
 _SERIES_BYTES: Final = 2**22
@@ -79,20 +86,28 @@ def _tiles_of(band: npt.NDArray[Any], plan: ExportPlan) -> npt.NDArray[Any]:
 
 def _encode_columns(plan: ExportPlan, tiles: list[npt.NDArray[Any]], columns: list[int]) -> Iterator[bytes]:
     """The Examples of the patches in ``columns``."""
-    kinds: list[Kind] = [plan.collapsed or band.kind for band in plan.bands]
     assert plan.record_bytes is not None  # noqa: S101 (arrays have a depth)
-    step = 1 if "int64" in kinds else max(1, _CHUNK_BYTES // plan.record_bytes[1])
-    if step == 1:
-        for column in columns:
-            yield _encode_tiles(plan, [tile[column] for tile in tiles])
-        return
-    order = (
-        range(len(kinds)) if plan.collapsed else sorted(range(len(kinds)), key=lambda at: plan.bands[at].name.encode())
-    )
+    step = max(1, _CHUNK_BYTES // plan.record_bytes[1])
     for start in range(0, len(columns), step):
         some = columns[start : start + step]
         where = slice(some[0], some[-1] + 1) if some[-1] - some[0] + 1 == len(some) else some
-        yield from copy_records(partial(_encode_tiles, plan), kinds, [tile[where] for tile in tiles], order)
+        yield from encode_block(len(some), _features_of(plan, [tile[where] for tile in tiles])).records()
+
+
+def _features_of(plan: ExportPlan, tiles: list[npt.NDArray[Any]]) -> Iterator[FlatBlock]:
+    """The feature of each band, or one of all bands, in some patches."""
+    values = [
+        from_flat(to_flat(tile, plan.collapsed or band.kind, band.name), band.name)[1].reshape(len(tile), -1)
+        for band, tile in zip(plan.bands, tiles, strict=True)
+    ]
+    if plan.collapsed:
+        values = [np.concatenate(values, axis=1)]
+    for band, numbers in zip(plan.bands, values, strict=False):
+        count, size = numbers.shape
+        column: FlatColumn = NumberColumn(None, size, numbers.reshape(-1))
+        if numbers.dtype == np.uint8:
+            column = BytesColumn(None, 1, np.arange(count) * size, np.full(count, size))
+        yield FlatBlock(count, {(band.name, plan.collapsed or band.kind): column}, numbers.reshape(-1).view(np.uint8))
 
 
 def iterate_kept(raster: Raster, plan: ExportPlan) -> Iterator[KeptStrip]:
@@ -111,22 +126,6 @@ def _kept_columns(strip: Strip, plan: ExportPlan) -> list[int]:
     first = np.arange(grid.patches_per_row) * grid.patch.width
     shares = (until[first + grid.tile.width] - until[first]) / (grid.tile.width * grid.tile.height)
     return [int(column) for column in np.flatnonzero(shares <= threshold)]
-
-
-def _encode_tiles(plan: ExportPlan, tiles: Sequence[npt.NDArray[Any]]) -> bytes:
-    """Encode the pixels of each band as the Example of a patch."""
-    pairs = list(zip(plan.bands, tiles, strict=True))
-    if plan.collapsed is None:
-        return encode_example({band.name: to_flat(tile, band.kind, band.name) for band, tile in pairs})
-    flat = [to_flat(tile, plan.collapsed, band.name) for band, tile in pairs]
-    return encode_example({plan.bands[0].name: join_flat(flat, plan.collapsed)})
-
-
-def join_flat(values: list[FlatValue], kind: Kind) -> FlatValue:
-    """Concatenate the values of several features of the same kind."""
-    if kind == "bytes":
-        return [b"".join(piece for value in values for piece in value)]
-    return np.concatenate(values)
 
 
 Pixels: TypeAlias = npt.NDArray[Any] | list[npt.NDArray[Any]]
@@ -190,12 +189,6 @@ def _by_length(plan: ExportPlan, bands: list[Pixels]) -> list[bytes]:
     return records
 
 
-def _copies(plan: ExportPlan, bands: list[Any]) -> list[bytes]:
-    """Encode pixels whose arrays have the same length and whose values have a fixed size."""
-    kinds: list[Kind] = [plan.collapsed or band.kind for band in plan.bands]
-    return copy_records(partial(_encode_pixel, plan), kinds, bands, _order(plan))
-
-
 def _order(plan: ExportPlan) -> list[int]:
     """The bands in the order in which a record stores them: the context by name, then the lists by name."""
     if plan.collapsed:
@@ -228,40 +221,26 @@ def _steps(numbers: npt.NDArray[Any], kind: Kind, name: str) -> list[FlatValue]:
     return [flat[place : place + 1] for place in range(flat.size)]
 
 
-Encode: TypeAlias = Callable[[Sequence[npt.NDArray[Any]]], bytes]
-"""Encodes one record from the values of each band."""
-
-
-def copy_records(
-    encode: Encode, kinds: Sequence[Kind], numbers: Sequence[npt.NDArray[Any]], order: Sequence[int]
-) -> list[bytes]:
-    """Encode records as copies of a template.
-
-    Args:
-        encode: encodes one record.
-        kinds: the kind of each band, ``float`` or ``bytes``.
-        numbers: the values of each band, of shape (records, ...).
-        order: indexes of the bands in the order in which a record stores them.
-    """
-    count = len(numbers[0])
+def _copies(plan: ExportPlan, bands: list[Any]) -> list[bytes]:
+    """Encode pixels whose arrays have the same length and whose values have a fixed size, as copies of a template."""
+    kinds: list[Kind] = [plan.collapsed or band.kind for band in plan.bands]
     blank, full = (
         np.frombuffer(
-            encode(
+            _encode_pixel(
+                plan,
                 [
-                    np.full(band[0].size * STORED[kind].itemsize, byte, np.uint8)
-                    .view(STORED[kind])
-                    .reshape(band.shape[1:])
-                    for kind, band in zip(kinds, numbers, strict=True)
-                ]
+                    np.full(pixels.shape[1] * STORED[kind].itemsize, byte, np.uint8).view(STORED[kind])
+                    for kind, pixels in zip(kinds, bands, strict=True)
+                ],
             ),
             np.uint8,
         )
         for byte in (0, 255)
     )
     places = np.flatnonzero(blank != full)
-    out = np.empty((count, len(blank)), np.uint8)
+    out = np.empty((len(bands[0]), len(blank)), np.uint8)
     out[:] = blank
-    values = [_stored(numbers[which], kinds[which]) for which in order]
+    values = [_stored(bands[which], kinds[which]) for which in _order(plan)]
     runs = np.split(places, np.flatnonzero(np.diff(places) != 1) + 1) if places.size else []
     lengths = [len(run) for run in runs]
     if lengths != [own.shape[1] for own in values]:  # bands share a feature, or are split into steps
