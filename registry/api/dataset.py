@@ -193,7 +193,9 @@ class Dataset(SlicedVersion):
             raise NotFoundError(
                 f"{self.reference} has no statistics",
                 hint=f"Compute and attach them: registry stats {self.reference} --compute\n"
-                "In Python: dataset.compute_statistics()",
+                "In Python: dataset.compute_statistics()"
+                if isinstance(self.provenance.source, CatalogSource)
+                else "A pin file does not name them: look the version up in its catalog, without a lock.",
                 details=error.details,
             ) from error
 

@@ -211,7 +211,9 @@ def show(session: Session, reference: str, why: bool) -> None:
         "protected": protected,
         "needs_two_persons": has_rule,
         "message": facts.state_message,
-        **fields_of(facts, "version", "status", "version_to_prepare", "experiments", "superseded_by", "slicing"),
+        "version": facts.version,
+        "status": dataset.status,  # that of a pin file, which does not name the canonical version
+        **fields_of(facts, "version_to_prepare", "experiments", "superseded_by", "slicing"),
         "file_format": facts.file_format,
         "splits": [fields_of(split, "name", "num_examples", "num_shards", "num_bytes") for split in facts.splits],
         "features": json.loads(facts.features_json),
