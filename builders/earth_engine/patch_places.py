@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from registry import Plan, ReadConfig, Reader, ReadInstruction, SlicingRule
 from registry.builders.earth_engine.exporting.options import read_names
-from registry.builders.earth_engine.grid import Bounds, Grid, Size, Tile, Transform, Window, tile_of_array
+from registry.builders.earth_engine.grid import Grid, Size, Tile, Transform, Window, tile_of_array
 from registry.builders.earth_engine.mixer import Mixer
 from registry.builders.earth_engine.stored.kept_split import METADATA_KEY, KeptSplit, MixerLike, find_mixer
 from registry.errors import PreparedFormatError, ShardMismatchError, UsageError
@@ -74,10 +74,6 @@ class SplitPlaces:
         left, top = self.tile.margin
         return Window(core.column - left, core.row - top, *self.tile.size)
 
-    def bounds(self, window: Window) -> Bounds:
-        """The bounds of a window on the map."""
-        return self.transform.bounds(*window)
-
     @property
     def transform(self) -> Transform:
         """The transform of the raster; the mixer must be known."""
@@ -86,8 +82,9 @@ class SplitPlaces:
         return self.mixer.transform
 
     def all_bounds(self, numbers: Numbers, *, margin: bool) -> npt.NDArray[np.float64]:
-        """``bounds`` of many patches, shape (N, 4): left, bottom, right, top."""
-        result = [self.bounds(window) for number in numbers.tolist() if (window := self.window(number, margin=margin))]
+        """The bounds of many patches on the map, shape (N, 4): left, bottom, right, top."""
+        windows = (self.window(number, margin=margin) for number in numbers.tolist())
+        result = [self.transform.bounds(*window) for window in windows if window is not None]
         return np.array(result, np.float64).reshape(-1, 4)
 
 

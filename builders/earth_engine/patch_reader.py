@@ -265,7 +265,7 @@ class Patches:
             row=row,
             column=column,
             values=values,
-            bounds=places.bounds(window),
+            bounds=places.transform.bounds(*window),
             transform=places.transform.moved(window.column, window.row),
             crs=None if places.mixer is None else places.mixer.crs,
             window=window,

@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from registry.builders.earth_engine.assembling.geotiff import read_crs
+from registry.builders.earth_engine.assembling.geotiff import import_rasterio, read_crs
 from registry.builders.earth_engine.exporting.raster import (
     Band,
     BandRows,
@@ -26,7 +26,7 @@ from registry.builders.earth_engine.exporting.raster import (
     nodata_by_band,
 )
 from registry.builders.earth_engine.grid import Size, Transform
-from registry.errors import NotStoredError, RegistryWarning, StorageError, UsageError, require_extra, suggest
+from registry.errors import NotStoredError, RegistryWarning, StorageError, UsageError, suggest
 from registry.storage import expand_home
 
 _CACHE_BYTES: Final = 2**26
@@ -64,8 +64,7 @@ class GeoTiffRaster:
         crs: Any = None,
         nodata: float | Mapping[str, float] | None = None,
     ) -> None:
-        with require_extra("earth-engine", package="rasterio", needed_for="reading a GeoTIFF"):
-            import rasterio
+        rasterio = import_rasterio("reading a GeoTIFF")
         self._stack = ExitStack()
         try:
             self._stack.enter_context(rasterio.Env())
@@ -191,8 +190,7 @@ class GeoTiffRaster:
         self.close()
 
     def _open(self, source: Any) -> Any:
-        import rasterio
-
+        rasterio = import_rasterio()
         if not isinstance(source, str | os.PathLike):
             if getattr(source, "closed", False):
                 raise UsageError(f"{source.name} is closed", hint="Export it within its with block, or pass its path.")
