@@ -101,8 +101,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """The quick level does not import the files of the other levels."""
-    if config.option.markexpr == "quick" and not may_hold_quick_tests(collection_path, config.rootpath):
+    """The quick level does not import the files of the other levels, nor the everyday level those of ``beside``."""
+    expression = config.option.markexpr
+    if expression == "quick" and not may_hold_quick_tests(collection_path, config.rootpath):
+        return True
+    if "not chromium" in expression and collection_path == config.rootpath / "tests" / "beside":
         return True
     return None
 
