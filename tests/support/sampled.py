@@ -294,7 +294,6 @@ EVERYDAY_CASES: Final = {
     "test_a_reader_decodes_few_images_ahead_if_they_are_much_larger_than_their_files": 1,
     "test_a_small_image_before_large_ones_does_not_make_the_reader_decode_many_ahead": 1,
     # of unit/test_import_cost:
-    "test_a_command_that_decodes_starts_no_threads_of_openblas": 2,
     "test_adding_a_file_to_a_new_catalog_loads_neither_pandas_nor_alembic": 1,
     # of unit/test_intake_json:
     "test_a_table_in_one_object_is_never_one_row_in_silence": 4,

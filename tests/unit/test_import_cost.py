@@ -136,30 +136,24 @@ def test_a_version_and_its_statistics_are_shown_without_numpy(
     assert HEAVY & loaded_by_commands[line] == {"sqlalchemy"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "value", "expected"),
-    [
-        (["read", "digits", "train[:1]"], None, "1"),
-        (["head", "digits"], None, "1"),
-        (["read", "digits", "train[:1]"], "7", "7"),
-        (["verify", "digits", "--deep"], None, None),
-    ],
-    ids=["read", "head", "the user's value", "a command with an engine"],
-)
-def test_a_command_that_decodes_starts_no_threads_of_openblas(
-    path: str, arguments: list[str], value: str | None, expected: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_that_decodes_starts_no_threads_of_openblas(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each command runs in a fork of an interpreter without NumPy. A value of the user is kept."""
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
-    if value is not None:
-        monkeypatch.setenv("OPENBLAS_NUM_THREADS", value)
-    watch = (
-        "import os, sys\nseen = []\nclass Watch:\n    def find_spec(self, name, path, target=None):\n"
+    read = ["read", "digits", "train[:1]"]
+    cases = [(read, None, "1"), (["head", "digits"], None, "1"), (read, "7", "7")]
+    cases.append((["verify", "digits", "--deep"], None, None))  # a command with an engine
+    code = (
+        f"{command(path, 'list')}\nseen = []\nclass Watch:\n    def find_spec(self, name, path, target=None):\n"
         "        if name == 'numpy': seen.append(os.environ.get('OPENBLAS_NUM_THREADS'))\n"
-        "sys.meta_path.insert(0, Watch())\n"
+        f"sys.meta_path.insert(0, Watch())\nfor line, value, expected in {cases!r}:\n    if not os.fork():\n"
+        "        if value: os.environ['OPENBLAS_NUM_THREADS'] = value\n"
+        "        sys.stdout = io.StringIO()\n        assert run(line) == 0\n"
+        "        assert os.environ.get('OPENBLAS_NUM_THREADS') == value  # for programs that it starts\n"
+        "        assert seen == [expected], (line, seen)\n        os._exit(0)\n"
+        "    assert os.wait()[1] == 0, line\n"
     )
-    left = f"assert os.environ.get('OPENBLAS_NUM_THREADS') == {value!r}"  # for programs that it starts
 
-    loaded_by(f"{watch}{command(path, *arguments)}\n{left}\nassert seen == [{expected!r}], seen")
+    assert "numpy" not in loaded_by(code)
 
 
 def test_work_that_does_not_ask_for_a_cluster_loads_no_ray(tmp_path: Path) -> None:
