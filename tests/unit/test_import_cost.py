@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -80,7 +81,8 @@ def loaded_by_commands(path: str) -> dict[str, set[str]]:
         "        assert run(line) == 0\n        line = json.dumps([' '.join(line), list(sys.modules)])\n"
         "        print(line, file=shown, flush=True)\n        os._exit(0)\n    assert os.wait()[1] == 0\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    env = os.environ | {"XDG_DATA_HOME": str(Path(path).parent)}  # no settings of a service that the user logged in to
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
     return {line: set(modules) for line, modules in map(json.loads, done.stdout.splitlines())}
 
 
