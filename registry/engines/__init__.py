@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from registry.engines.messages import WorkerDiedError as WorkerDiedError
     from registry.engines.messages import call_function as call_function
     from registry.engines.messages import not_sendable as not_sendable
-    from registry.engines.piece import Piece as Piece
-    from registry.engines.watching import TELL_SECONDS as TELL_SECONDS
-    from registry.engines.watching import Tally as Tally
-    from registry.engines.watching import TaskCounts as TaskCounts
-    from registry.engines.watching import TaskWatch as TaskWatch
-    from registry.engines.watching import watch_tasks as watch_tasks
+    from registry.engines.pieces import TELL_SECONDS as TELL_SECONDS
+    from registry.engines.pieces import Piece as Piece
+    from registry.engines.pieces import Tally as Tally
+    from registry.engines.pieces import TaskCounts as TaskCounts
+    from registry.engines.pieces import TaskWatch as TaskWatch
+    from registry.engines.pieces import watch_tasks as watch_tasks
     from registry.engines.workers import WorkerProcesses as WorkerProcesses
 
 
@@ -52,8 +52,7 @@ __getattr__, __dir__ = lazy_exports(
         "engine": "Engine ThisProcess call_ahead call_in_thread closed_engine in_order most_drawn "
         "shared_threads submit",
         "messages": "REACH_HINT ForeignError NotSendableError Taking WorkerDiedError call_function not_sendable",
-        "piece": "Piece",
-        "watching": "TELL_SECONDS Tally TaskCounts TaskWatch watch_tasks",
+        "pieces": "TELL_SECONDS Piece Tally TaskCounts TaskWatch watch_tasks",
         "workers": "WorkerProcesses",
     },
 )

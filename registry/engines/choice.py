@@ -22,8 +22,7 @@ from typing import Any, Final
 from registry.argument_types import typed_arguments
 from registry.engines.announcing import LITTLE, NEEDS_THIS_MACHINE, ONE_PROCESS, chosen_engine, current_work
 from registry.engines.engine import Engine, ThisProcess, closed_engine
-from registry.engines.piece import Piece, R, T
-from registry.engines.watching import Tally, TaskWatch
+from registry.engines.pieces import Piece, R, T, Tally, TaskWatch
 from registry.engines.workers import WorkerProcesses
 from registry.errors import RegistryError, UsageError, spell, suggest
 from registry.masking import mask

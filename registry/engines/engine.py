@@ -18,8 +18,7 @@ from contextvars import copy_context
 from functools import lru_cache
 from typing import Final, Protocol, Self, TypeVar
 
-from registry.engines.piece import Piece, R, T
-from registry.engines.watching import Tally, TaskWatch, WatchedFutures
+from registry.engines.pieces import Piece, R, T, Tally, TaskWatch, WatchedFutures
 from registry.errors import RegistryError, UsageError
 
 _WAITING_BYTES: Final = 128 * 2**20

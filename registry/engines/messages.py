@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from registry.engines.piece import Piece, R, T
+from registry.engines.pieces import Piece, R, T
 from registry.errors import RegistryError
 
 _log = logging.getLogger(__name__)

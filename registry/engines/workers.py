@@ -30,8 +30,7 @@ from typing import Any, BinaryIO, Final, NamedTuple, cast
 
 from registry.engines.engine import Engine, closed_engine, in_order, most_drawn
 from registry.engines.messages import NotSendableError, Taking, WorkerDiedError, call_function, not_sendable, pickled
-from registry.engines.piece import Piece, R, T
-from registry.engines.watching import Tally, TaskWatch, WatchedFutures
+from registry.engines.pieces import Piece, R, T, Tally, TaskWatch, WatchedFutures
 from registry.errors import RegistryError, spell
 
 # sys.path is set first, because `-P` excludes the current folder, and the program may have changed its own path.

@@ -1,4 +1,4 @@
-"""Counts the tasks of a run while they run, and reports the counts to a watch.
+"""``Piece``, a piece of work, and the counts of the pieces of a run, which a watch receives while they run.
 
     engine  --started, ended in any order, failed, started again-->  Tally  -->  TaskWatch  -->  a progress bar
 
@@ -13,13 +13,33 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
-from registry.engines.piece import Piece
 from registry.model import ProgressCounter, TaskProgress, TaskUnit
 
+T = TypeVar("T")
 R = TypeVar("R")
 
 TELL_SECONDS: Final = 0.25
 """The time between two calls of a watch while a result is awaited, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece(Generic[T, R]):
+    """One piece of work: ``function(input)``, which an engine calls here or in another process.
+
+    Attributes:
+        function: called with the input. It contains only values, and returns the same result on every call in every
+            process. The pieces of a run share one function object, which is sent to each worker once.
+        input: the argument of the function.
+        num_items: the number of items in the input, from which an engine computes the mean time of an item.
+    """
+
+    function: Callable[[T], R]
+    input: T
+    num_items: int = 1
+
+    def __call__(self) -> R:
+        """Call the function in this process."""
+        return self.function(self.input)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
