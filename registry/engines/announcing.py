@@ -1,25 +1,28 @@
 """Stores the engine that a block has chosen, and announces the engine of each call or command in one line.
 
 A call of the API (``announces``) or a command opens ``announced``. ``choose_engine`` reports its choice to the ``Work``
-of that block. Without a cluster, nothing is announced. Every call of the API imports this module, so it imports little
-itself.
+of that block. Without a cluster, nothing is announced. In the kernel of a notebook, a long call of the API shows a
+progress bar. Every call of the API imports this module, so it imports little itself.
 """
 
 from __future__ import annotations
 
 import inspect
 import os
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
+from registry.markup import Markup, escape
 from registry.masking import mask
-from registry.notebook import notebook_bar
 
 if TYPE_CHECKING:
     from registry.engines.engine import Engine
+    from registry.model import Progress
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -32,6 +35,11 @@ LITTLE: Final = "there is little to do"
 NEEDS_THIS_MACHINE: Final = "it needs files or memory on this machine"
 _REASONS: Final = (ONE_PROCESS, LITTLE, NEEDS_THIS_MACHINE)
 """If several apply, the first is reported: nearly all work has small parts that only this machine can do."""
+
+_PATIENCE: Final = 1.0
+"""Seconds before a bar appears: most calls end earlier."""
+
+_PERIOD: Final = 0.3
 
 
 class Work:
@@ -169,3 +177,40 @@ class _Unnamed(Work):
 
     def cancels(self, num_tasks: int) -> None:
         """Say nothing."""
+
+
+class NotebookBar:
+    """A ``progress`` callback that shows a bar in the output of the cell, and removes it when the call ends."""
+
+    def __init__(self, display: Any) -> None:
+        self._display = display
+        self._handle: Any = None
+        self._next = time.monotonic() + _PATIENCE
+
+    def __call__(self, progress: Progress) -> None:
+        """Draw ``progress``, at most three times a second."""
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + _PERIOD
+        done = "" if progress.fraction is None else f' value="{progress.fraction:.3f}"'
+        self._draw(str(progress), Markup(f"<div><progress{done}></progress> {escape(progress)}</div>"))
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if self._handle is not None:
+            self._draw("", Markup())
+
+    def _draw(self, text: str, markup: Markup) -> None:
+        bundle = {"text/plain": text, "text/html": markup}
+        if self._handle is None:
+            self._handle = self._display(bundle, raw=True, display_id=True)
+        else:
+            self._handle.update(bundle, raw=True)
+
+
+def notebook_bar() -> NotebookBar | None:
+    """Return a bar if this process is the kernel of a notebook, else None. IPython is never imported for this."""
+    ipython = sys.modules.get("IPython")
+    shell = getattr(ipython, "get_ipython", lambda: None)()
+    return NotebookBar(ipython.display.display) if ipython is not None and hasattr(shell, "kernel") else None

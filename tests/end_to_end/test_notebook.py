@@ -9,12 +9,13 @@ import pytest
 
 import registry
 from registry.engines import announcing
+from registry.engines.announcing import NotebookBar, notebook_bar
 from registry.errors import DatasetNotFoundError, StorageError
 from registry.model import Progress
-from registry.notebook import NotebookBar, notebook_bar
 
 CELLS = (
-    "import registry\ncatalog = registry.connect()\nregistry.notebook._PATIENCE = 0.0\n_ = catalog.build('digits')",
+    "import registry\ncatalog = registry.connect()\nregistry.engines.announcing._PATIENCE = 0.0\n"
+    "_ = catalog.build('digits')",
     "catalog.dataset('digits').read('train[:3]')",
     "catalog.dataset('digts')",
 )
