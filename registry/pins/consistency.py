@@ -26,7 +26,7 @@ from registry.pins.document import FileEntry, PinDocument, PinEntry, SplitEntry,
 from registry.pins.layout import GENERATORS, config_of, plan_ranges, resolve_again, splits_of
 from registry.pins.measure import NO_RECORDS, locate_records, spot_places
 from registry.pins.record_digests import RecordSums
-from registry.storage.names import check_relative_name
+from registry.storage.store import check_relative_name
 
 Fault: TypeAlias = tuple[str, str]
 """A key path, and the problem there."""

@@ -37,7 +37,7 @@ from registry.splits import counted
 from registry.storage import Allowed, Store, expand_home, open_named, open_store
 from registry.storage.cache import CachedBlocks, FileCache
 from registry.storage.consent import needs_name
-from registry.storage.names import check_relative_name
+from registry.storage.store import check_relative_name
 from registry.tfrecord import IndexFolder
 
 VERIFY_FILENAME: Final = "verify.py"

@@ -69,8 +69,9 @@ from registry.server.rights import GuardedCatalog
 from registry.server.signed_writes import SIGNED_SECONDS, SignedWrites
 from registry.storage import LocalStore, Store
 from registry.storage.faults import StoredFile, already_stored, cannot
-from registry.storage.names import MARKER_FILE, check_relative_name, is_content
+from registry.storage.names import MARKER_FILE, is_content
 from registry.storage.signed_upload import Upload
+from registry.storage.store import check_relative_name
 
 _PIECE_BYTES: Final = 2**18
 _MOST_PARTS: Final = 16

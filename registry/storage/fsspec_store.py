@@ -20,9 +20,9 @@ from typing import Any, BinaryIO, Final
 from registry.errors import RegistryError, StorageError
 from registry.masking import MASK, mask, may_hide_secret
 from registry.storage.faults import StoredFile, TypedFile, already_stored, cannot, printable_cause, storage_error
-from registry.storage.names import OWNER_FILE, check_folder_name, check_relative_name, new_unfinished_name
+from registry.storage.names import OWNER_FILE, new_unfinished_name
 from registry.storage.remote import PathStore, RemoteFile
-from registry.storage.store import Names, StoredEntry
+from registry.storage.store import Names, StoredEntry, check_folder_name, check_relative_name
 
 _WRITE_BYTES: Final = 2**20
 

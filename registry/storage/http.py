@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from registry.errors import MissingExtraError, StorageError
 from registry.masking import mask
 from registry.storage.faults import HintedError, StoredFile, cannot, printable_cause, storage_errors
-from registry.storage.names import check_relative_name
 from registry.storage.network import Limits, Operation, TransientFault, begin, call_with_retries, retried, run
 from registry.storage.remote import PathStore, RangeReader, RemoteFile
-from registry.storage.store import Names, ReadOnlyStore
+from registry.storage.store import Names, ReadOnlyStore, check_relative_name
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession

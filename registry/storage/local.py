@@ -35,15 +35,13 @@ from registry.storage.faults import (
 from registry.storage.names import (
     OWNER_FILE,
     Owner,
-    check_folder_name,
-    check_relative_name,
     clear_abandoned_files,
     is_content,
     is_unfinished,
     new_unfinished_file,
 )
 from registry.storage.staged import InnerFolder, clear_abandoned, release_owner, write_owner
-from registry.storage.store import Names, StagedFolder, Store, StoredEntry
+from registry.storage.store import Names, StagedFolder, Store, StoredEntry, check_folder_name, check_relative_name
 
 _BUFFER_BYTES: Final = 256 * 1024
 _SYNCS_AT_ONCE: Final = 16

@@ -1,7 +1,7 @@
-"""Names inside a store, and the processes that own unfinished files.
+"""Names of unfinished files and folders in a store, and the processes that own them.
 
-Checks that a relative name stays inside its store, makes and recognizes the names of unfinished files and folders, and
-tells whether the process that wrote one has ended (``Owner``). Every kind of store uses it.
+Makes and recognizes these names, and tells whether the process that wrote such a file has ended (``Owner``). Every kind
+of store uses it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final
-
-from registry.errors import StorageError
 
 OWNER_FILE: Final = ".owner.json"
 """The file that names the process that writes a staged folder; see ``store``. Never listed as content."""
@@ -33,32 +31,6 @@ OBJECT_SCHEMES: Final = {"s3": "s3", "s3a": "s3", "gs": "gs", "az": "az"}
 
 _OWN = re.compile(r"incomplete\.[0-9a-f]{8}(?P<owner>p[0-9a-f]+t[0-9]*)?_.*", flags=re.DOTALL)
 _UNFINISHED = re.compile(r"incomplete\.[0-9A-Za-z]+_.*", flags=re.DOTALL)
-
-
-def check_relative_name(name: str) -> str:
-    """Return ``name`` if it is inside a store's root: parts joined by ``/``, none of them empty, ``.`` or ``..``.
-
-    A backslash is refused too: it separates folders on some systems and is part of a name on others.
-
-    >>> check_relative_name("1.0.0/features.json")
-    '1.0.0/features.json'
-
-    Raises:
-        StorageError: the name is empty, absolute, or could leave the root.
-    """
-    parts = name.split("/")
-    if "\0" in name or "\\" in name or any(part in ("", ".", "..") for part in parts):
-        raise StorageError(
-            f"{name[:200]!r} does not name a file inside its store",
-            hint="Names are relative to the store: parts joined by '/', without '..', '.' or a leading '/'.",
-            details={"path": name[:200]},
-        )
-    return name
-
-
-def check_folder_name(name: str) -> str:
-    """Check a name like ``check_relative_name``; ``""`` is the root."""
-    return name and check_relative_name(name)
 
 
 def new_unfinished_name(last_part: str) -> str:

@@ -19,17 +19,11 @@ from typing import IO, TYPE_CHECKING, BinaryIO, Final
 from registry.errors import NotStoredError, StorageError
 from registry.masking import has_secret, mask
 from registry.storage.faults import HashedFile, StoredFile, already_stored, cannot, storage_errors, too_long
-from registry.storage.names import (
-    OBJECT_SCHEMES,
-    OWNER_FILE,
-    check_folder_name,
-    check_relative_name,
-    new_unfinished_name,
-)
+from registry.storage.names import OBJECT_SCHEMES, OWNER_FILE, new_unfinished_name
 from registry.storage.object_client import PART_BYTES, BucketClient, ObjectFacts, open_bucket
 from registry.storage.object_library import credentials_hint, is_no_bucket
 from registry.storage.remote import RemoteFile, RemoteStore
-from registry.storage.store import DEFAULT_READ_LIMIT, Names, Store, StoredEntry
+from registry.storage.store import DEFAULT_READ_LIMIT, Names, Store, StoredEntry, check_folder_name, check_relative_name
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

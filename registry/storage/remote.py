@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from registry.masking import mask
 from registry.storage.faults import Range, StoredFile, cannot, check_ranges, storage_errors
-from registry.storage.names import check_folder_name, is_content
+from registry.storage.names import is_content
 from registry.storage.network import TransientFault, cancel, result_of, unavailable
-from registry.storage.store import Names, StagedFolder, Store
+from registry.storage.store import Names, StagedFolder, Store, check_folder_name
 from registry.storage.upload import StagedUpload
 
 if TYPE_CHECKING:

@@ -21,13 +21,11 @@ from registry.storage.names import (
     OWNER_FILE,
     RUNS_SUFFIX,
     Owner,
-    check_folder_name,
-    check_relative_name,
     is_own_staged,
     is_unfinished,
     new_unfinished_name,
 )
-from registry.storage.store import Store, warn_of_leftover
+from registry.storage.store import Store, check_folder_name, check_relative_name, warn_of_leftover
 
 _STAGING_ATTEMPTS: Final = 10
 

@@ -15,7 +15,7 @@ from typing import BinaryIO, Final, NoReturn, Self, TypeAlias, TypeVar
 from registry.errors import LeftoverWarning, NotStoredError, StorageError, warn
 from registry.masking import mask
 from registry.storage.faults import HashedFile, Range, StoredFile, cannot, replaced, too_long
-from registry.storage.names import check_folder_name, check_relative_name, new_unfinished_name
+from registry.storage.names import new_unfinished_name
 
 T = TypeVar("T")
 
@@ -599,3 +599,29 @@ class RenamedStore(WrappedStore):
                 "read", self.locate(name), "no such file exists", number=errno.ENOENT, hint=None, kind=NotStoredError
             )
         return result
+
+
+def check_relative_name(name: str) -> str:
+    """Return ``name`` if it is inside a store's root: parts joined by ``/``, none of them empty, ``.`` or ``..``.
+
+    A backslash is refused too: it separates folders on some systems and is part of a name on others.
+
+    >>> check_relative_name("1.0.0/features.json")
+    '1.0.0/features.json'
+
+    Raises:
+        StorageError: the name is empty, absolute, or could leave the root.
+    """
+    parts = name.split("/")
+    if "\0" in name or "\\" in name or any(part in ("", ".", "..") for part in parts):
+        raise StorageError(
+            f"{name[:200]!r} does not name a file inside its store",
+            hint="Names are relative to the store: parts joined by '/', without '..', '.' or a leading '/'.",
+            details={"path": name[:200]},
+        )
+    return name
+
+
+def check_folder_name(name: str) -> str:
+    """Check a name like ``check_relative_name``; ``""`` is the root."""
+    return name and check_relative_name(name)

@@ -11,9 +11,8 @@ from typing import Any
 from registry.errors import AlreadyStoredError
 from registry.storage.faults import StoredFile, folder_exists
 from registry.storage.local import LocalStore
-from registry.storage.names import check_relative_name
 from registry.storage.staged import release_owner
-from registry.storage.store import Names, StagedFolder, Store
+from registry.storage.store import Names, StagedFolder, Store, check_relative_name
 from registry.storage.temporary import TemporaryStore
 
 

@@ -45,11 +45,10 @@ from registry.errors import (
 from registry.masking import mask
 from registry.storage.faults import StoredFile, already_stored, cannot, replaced
 from registry.storage.location import open_below_with
-from registry.storage.names import check_folder_name, check_relative_name
 from registry.storage.network import TransientFault, begin
 from registry.storage.remote import RemoteFile, RemoteStore
 from registry.storage.signed_upload import CONDITIONS, MD5_STORES, Upload, part_headers, upload_headers
-from registry.storage.store import Names, Store
+from registry.storage.store import Names, Store, check_folder_name, check_relative_name
 
 TokenOf: TypeAlias = Callable[[str], str | None]
 """Gives the access token for the URL of a service, or None. It can be pickled."""
