@@ -120,7 +120,7 @@ class ExternalSorter:
 
     def add(self, block: KeyedFrames) -> None:
         """Add a block of records. Writes a run when the budget is used up."""
-        if not block.num_records:
+        if not block.frames.num_records:
             return
         if not self._held.has_room(block):
             self._spill()
@@ -128,7 +128,7 @@ class ExternalSorter:
                 self._held = _Held(max(self._budget_bytes, len(block.frames.data)))
         self._held.add(block)
         overhead_bytes = _overhead(has_labels=block.labels is not None)
-        self._held_bytes += overhead_bytes * block.num_records + len(block.frames.data)
+        self._held_bytes += overhead_bytes * block.frames.num_records + len(block.frames.data)
         self.num_examples += block.frames.num_records
         self.num_payload_bytes += block.frames.num_payload_bytes
         if self._held_bytes >= self._budget_bytes:
@@ -369,7 +369,7 @@ class _Held:
         self._data[start : self._end] = np.frombuffer(block.frames.data, np.uint8)
         frames = Frames(self._view(start), block.frames.lengths)
         self._small.append(KeyedFrames(block.sort_keys, block.labels, frames))
-        self._num_small += block.num_records
+        self._num_small += block.frames.num_records
         if self._num_small >= _MIN_BLOCK:
             self._join_small()
 
@@ -377,7 +377,7 @@ class _Held:
         """All entries, which are no longer in the list of blocks. Their frames stay in ``data`` until ``clear``."""
         self._join_small()
         blocks, self._blocks = self._blocks, []
-        return [_BlockRange(_Block([block]), 0, block.num_records) for block in blocks]
+        return [_BlockRange(_Block([block]), 0, block.frames.num_records) for block in blocks]
 
     @property
     def data(self) -> memoryview:
