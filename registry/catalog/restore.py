@@ -29,7 +29,7 @@ from registry.catalog.schema import RemovedSecrets, finish_upgrade, migrate_with
 from registry.catalog.search import rebuild_documents
 from registry.catalog.session import migrating, open_engine, opened_engine, use_wal
 from registry.catalog.tables import UtcDateTime, event
-from registry.catalog.urls import describe_url, is_sqlite, parse_url
+from registry.catalog.urls import describe_url, parse_url, sqlite_file
 from registry.catalog.web_urls import quote_catalog
 from registry.errors import (
     BackupFormatError,
@@ -114,7 +114,7 @@ def restore_backup(
     with open_file() as file:
         facts = check_backup(file, shown=shown)
     engine = open_engine(url)
-    path = Path(engine.url.database or "") if is_sqlite(engine.url) else None
+    path = sqlite_file(engine.url)
     is_new = path is not None and not path.exists()
     try:
         changes: list[dict[str, Any]] = []
@@ -152,7 +152,8 @@ def shown_url(url: str) -> str:
 
 
 def _absolute(url: sa.URL) -> str:
-    return describe_url(url.set(database=str(Path(url.database or "").absolute())) if is_sqlite(url) else url)
+    path = sqlite_file(url)
+    return describe_url(url if path is None else url.set(database=str(path.absolute())))
 
 
 @contextmanager
@@ -308,7 +309,7 @@ def require_empty(url: str) -> None:
         NotACatalogError: the database holds something else.
     """
     with opened_engine(url) as engine:
-        if not is_sqlite(engine.url) or Path(engine.url.database or "").exists():
+        if engine.dialect.name != "sqlite" or Path(engine.url.database or "").exists():
             with engine.connect() as connection:
                 _require_empty(connection)
 

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from registry.catalog.faults import no_catalog
 from registry.catalog.session import reading
-from registry.catalog.urls import describe_url, is_sqlite, sqlite_path
+from registry.catalog.urls import describe_url, sqlite_path
 from registry.catalog.web_urls import quote_catalog
 from registry.errors import NotACatalogError, SchemaAheadError, SchemaBehindError
 
@@ -63,7 +63,7 @@ def ahead_error(status: SchemaStatus) -> SchemaAheadError:
 def read_status(engine: sa.Engine) -> SchemaStatus:
     """The state of the schema. A file that does not exist is ``absent`` and is not created."""
     url = describe_url(engine.url)
-    if is_sqlite(engine.url) and not Path(engine.url.database or "").exists():
+    if engine.dialect.name == "sqlite" and not Path(engine.url.database or "").exists():
         return SchemaStatus(url=url, revision=None, head=HEAD, state="absent")
     with reading(engine) as connection:
         return read_status_of(connection)

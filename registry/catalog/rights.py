@@ -21,7 +21,7 @@ import sqlalchemy as sa
 
 from registry.catalog.events import check_clock
 from registry.catalog.session import reading, write
-from registry.catalog.urls import describe_url, is_sqlite
+from registry.catalog.urls import describe_url
 from registry.errors import CatalogPermissionError, NotFoundError, UsageError, suggest
 from registry.model import listed
 
@@ -97,7 +97,7 @@ def require_publisher(engine: sa.Engine) -> None:
         CatalogPermissionError: the role lacks rights, the server is a standby, or the SQLite file is read-only.
     """
     where = describe_url(engine.url)
-    if is_sqlite(engine.url):
+    if engine.dialect.name == "sqlite":
         _require_writable_file(Path(engine.url.database or ""), where)
         with reading(engine) as connection:
             check_clock(connection)
@@ -139,7 +139,7 @@ def grant(engine: sa.Engine, role: str, level: Level, *, dry_run: bool = False) 
         CatalogPermissionError: this role may not grant rights.
     """
     where = describe_url(engine.url)
-    if is_sqlite(engine.url):
+    if engine.dialect.name == "sqlite":
         raise UsageError(
             f"{where} is an SQLite file, which has no roles: the permissions of the file and its folder decide",
             hint="Let a group write: chgrp GROUP on the file and its folder, then chmod g+w. "
@@ -179,7 +179,7 @@ def renew(engine: sa.Engine) -> list[Grant]:
     Raises:
         CatalogPermissionError: this role may not grant rights.
     """
-    if is_sqlite(engine.url):
+    if engine.dialect.name == "sqlite":
         return []
     with reading(engine) as connection:
         lacking = [(role, level) for role, level in _levels(connection) if any(_missing(connection, role, level))]

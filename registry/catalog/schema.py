@@ -40,7 +40,7 @@ from registry.catalog.search import (
 )
 from registry.catalog.session import erase_free_space, migrating, opened_engine, reading, use_wal
 from registry.catalog.tables import event, whole_metadata
-from registry.catalog.urls import is_sqlite, sqlite_path
+from registry.catalog.urls import sqlite_path
 from registry.errors import CatalogError, UsageError
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def upgrade(
                 f"{before.url} has the schema {before.revision}, which is above {revision}",
                 hint=f"To go back: registry db downgrade {revision}",
             )
-        if before.revision is None and wanted == HEAD and is_sqlite(engine.url):
+        if before.revision is None and wanted == HEAD and engine.dialect.name == "sqlite":
             create(engine)
         else:
             removed = _upgrade(engine, wanted)
@@ -197,7 +197,7 @@ def grant_rights(url: str | os.PathLike[str], role: str, level: Level, *, dry_ru
         SchemaBehindError, SchemaAheadError, NotACatalogError: not a catalog of the current schema.
     """
     with opened_engine(url) as engine:
-        if not is_sqlite(engine.url):
+        if engine.dialect.name != "sqlite":
             require_current(read_status(engine))
         return grant(engine, role, level, dry_run=dry_run)
 

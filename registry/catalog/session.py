@@ -34,7 +34,7 @@ from registry.catalog.faults import (
 )
 from registry.catalog.own_sqlite import sqlite3
 from registry.catalog.rows import check_text
-from registry.catalog.urls import describe_url, is_sqlite, network_filesystem, parse_url
+from registry.catalog.urls import describe_url, network_filesystem, parse_url
 from registry.environment import read_number
 from registry.errors import CatalogError, MissingExtraError, NotACatalogError, SchemaAheadError
 
@@ -97,7 +97,7 @@ def open_engine(url: str | os.PathLike[str], *, frozen: bool = False) -> sa.Engi
     """
     parsed = parse_url(url)
     limits = Limits.from_environment()
-    if is_sqlite(parsed):
+    if parsed.get_backend_name() == "sqlite":
         # Connections of other threads open the same file after the program has changed its folder.
         parsed = parsed.set(database=str(Path(parsed.database or "").absolute()))
         # With isolation_level None, the driver starts no transaction on its own; _begin_sqlite does.
@@ -108,7 +108,7 @@ def open_engine(url: str | os.PathLike[str], *, frozen: bool = False) -> sa.Engi
         engine = sa.create_engine(parsed, hide_parameters=True, **options)
     except ImportError as error:
         raise MissingExtraError(package="psycopg", extra="pg", needed_for="a PostgreSQL catalog") from error
-    if is_sqlite(parsed):
+    if parsed.get_backend_name() == "sqlite":
         sa.event.listen(engine, "connect", _prepare_sqlite)
         sa.event.listen(engine, "begin", _begin_sqlite)
         path = Path(parsed.database or "")
@@ -237,7 +237,7 @@ def write(engine: sa.Engine, action: Callable[[sa.Connection], T]) -> T:
 
 def _connect(engine: sa.Engine) -> sa.Connection:
     """A connection; a server that refuses for the moment is asked again, with growing pauses."""
-    tries = 1 if is_sqlite(engine.url) else Limits.from_environment().tries
+    tries = 1 if engine.dialect.name == "sqlite" else Limits.from_environment().tries
     for attempt in range(1, tries + 1):
         try:
             return engine.connect()
@@ -296,7 +296,7 @@ def use_wal(engine: sa.Engine) -> None:
 
     The mode is stored in the file. A file that cannot be written, or on a full disk, stays as it is: it can be read.
     """
-    if not is_sqlite(engine.url):
+    if engine.dialect.name != "sqlite":
         return
     with typed_faults(engine.url), engine.connect() as connection:
         driver: Any = connection.connection.driver_connection
@@ -327,7 +327,7 @@ def erase_free_space(engine: sa.Engine) -> bool:
     try:
         with typed_faults(engine.url), _connect(engine) as connection:
             _wait_without_limit(connection)
-            if not is_sqlite(engine.url):
+            if engine.dialect.name != "sqlite":
                 # CLUSTER rewrites a table as VACUUM FULL does, and within a transaction. So the limit for its lock ends
                 # with the transaction: a setting of the session would pass to another client of a pooler.
                 with connection.begin():
@@ -415,7 +415,7 @@ def require_file(engine: sa.Engine) -> None:
 
     Without this, a new connection of the pool creates an empty file and then finds no tables in it.
     """
-    if is_sqlite(engine.url):
+    if engine.dialect.name == "sqlite":
         path = Path(engine.url.database or "")
 
         def refuse_missing(*_: Any) -> None:

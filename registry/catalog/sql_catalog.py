@@ -15,7 +15,7 @@ from registry.catalog.queries import list_versions
 from registry.catalog.revision import ahead_error, read_status, require_current
 from registry.catalog.selection import load_standing
 from registry.catalog.session import SqlGroup, open_engine, reading, refuse_writes, require_file, use_wal
-from registry.catalog.urls import describe_url, is_sqlite, sqlite_file
+from registry.catalog.urls import describe_url, sqlite_file
 from registry.errors import SchemaAheadWarning, warn
 
 if TYPE_CHECKING:  # loaded when they are used, to keep look-ups on the command line fast
@@ -55,7 +55,7 @@ def open_sql_catalog(url: str | os.PathLike[str], *, create: bool = True, frozen
 def _create_or_require(engine: sa.Engine, *, create: bool, frozen: bool) -> None:
     # Any other database than a new or empty SQLite file must be upgraded first.
     status = read_status(engine)
-    if create and is_sqlite(engine.url) and status.state in ("absent", "empty"):
+    if create and engine.dialect.name == "sqlite" and status.state in ("absent", "empty"):
         from registry.catalog import schema
 
         schema.create(engine)

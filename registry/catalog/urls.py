@@ -201,11 +201,6 @@ def _unknown_option(name: str) -> UsageError:
     )
 
 
-def is_sqlite(url: sa.URL) -> bool:
-    """Whether the database is an SQLite file."""
-    return url.get_backend_name() == "sqlite"
-
-
 def masked_url(url: str | os.PathLike[str]) -> str:
     """The URL of a catalog for messages, as ``CatalogBackend.url`` gives it: without its passwords."""
     return mask(site_url(url)) if is_site(url) else describe_url(parse_url(url))
@@ -218,7 +213,7 @@ def sqlite_path(url: str | os.PathLike[str]) -> Path | None:
 
 def sqlite_file(url: sa.URL) -> Path | None:
     """The file of an SQLite catalog, or None for a catalog on a server."""
-    return Path(url.database or "") if is_sqlite(url) else None
+    return Path(url.database or "") if url.get_backend_name() == "sqlite" else None
 
 
 def describe_url(url: sa.URL) -> str:
