@@ -29,13 +29,12 @@ from registry.features.text import ClassLabel, Text
 from registry.statistics.document import Statistics
 from registry.statistics.duplicates import MOST_WAITING, Known, RecordDigester, find_duplicates, pile_of_split
 from registry.statistics.media import Images, Sounds
-from registry.statistics.numbers import MOST_DISTINCT, Numbers
-from registry.statistics.texts import MOST_BYTES, MOST_CLASSES, Texts, describe_classes
+from registry.statistics.numbers import MOST_CLASSES, MOST_DISTINCT, Numbers, describe_classes
+from registry.statistics.texts import MOST_BYTES, Texts
 from registry.statistics.values import (
     FeatureStatistics,
     NumberStatistics,
     SplitStatistics,
-    number_fields,
 )
 from registry.wire import FlatBlock
 
@@ -241,10 +240,11 @@ class LeafReader:
         if values is None:
             return FeatureStatistics(kind="other", dtype="", count=num_records)
         common: dict[str, Any] = {"nulls": state.nulls, "lengths": tuple(numbers.end() for numbers in state.lengths)}
-        if isinstance(leaf, ClassLabel) and isinstance(values, Numbers):
-            return FeatureStatistics(kind="label", dtype="int64", **common, **describe_classes(leaf, values))
         if isinstance(values, Numbers):
-            kind, described = "number", number_fields(values.end())
+            kind, statistics = "number", values.end()
+            described = {option.name: getattr(statistics, option.name) for option in fields(statistics)}
+            if isinstance(leaf, ClassLabel):
+                kind, described = "label", {**described, **describe_classes(leaf, values, statistics.frequent)}
         else:
             kind = "text" if isinstance(values, Texts) else "image" if isinstance(values, Images) else "audio"
             described = values.end()

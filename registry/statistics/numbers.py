@@ -1,4 +1,4 @@
-"""Statistics of numbers, in a state whose size does not depend on their number.
+"""Statistics of numbers and of the classes of labels, in a state whose size does not depend on their number.
 
     numbers -> buffer -> up to 10,000 distinct values: each with its count    -> NumberStatistics
                       -> more of them: buckets, exact sums, HyperLogLog       -> NumberStatistics
@@ -10,21 +10,27 @@ which part of the records has too many distinct values. A bucket is a run of flo
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from registry.features.dtypes import is_bfloat16
+from registry.features.feature import LabelNames
 from registry.statistics.distinct import ERROR, Registers, equal_places, hash_numbers
 from registry.statistics.sums import SCALE, Magnitudes, deviation_of, exact_sums, magnitudes_of, mean_of, weighted_sums
-from registry.statistics.values import Distinct, Frequent, Histogram, Number, NumberStatistics
+from registry.statistics.values import Classes, Distinct, Frequent, Histogram, Number, NumberStatistics
 
 MOST_DISTINCT: Final = 10_000
 """The maximum number of distinct values that are counted individually. Dtypes of 16 bits have no limit."""
 
 MOST_FREQUENT: Final = 50
+MOST_CLASSES: Final = 2**20
+"""The maximum number of classes that are counted individually."""
+
+_MOST_COUNTS: Final = 1000
 PERCENTAGES: Final = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 BUCKET_ERROR: Final = 2**-8
 """The relative error of the middle of a bucket, which is the sign, the exponent and 7 more bits of a float64."""
@@ -290,6 +296,34 @@ class _Spread:
             keys = self.keys >> (shift - self.shift)
             self.keys, self.counts = add_counts(keys[:0], self.counts[:0], keys, self.counts)
             self.shift = shift
+
+
+def describe_classes(label: LabelNames, numbers: Numbers, frequent: Sequence[Frequent]) -> dict[str, Any]:
+    """Return the fields of ``FeatureStatistics`` for the classes of a label: their balance, and the names of numbers.
+
+    ``frequent`` are the most frequent of its ``numbers``.
+    """
+    pairs, size = numbers.pairs(), label.num_classes or 0
+    if pairs is None or size > MOST_CLASSES:
+        return {"classes": Classes(num_classes=size)}
+    values, counts = pairs
+    is_class = (values >= 0) & (values < size)
+    of_classes = np.zeros(size, np.int64)
+    of_classes[values[is_class]] = counts[is_class]
+    unused = np.flatnonzero(of_classes == 0)
+    classes = Classes(
+        num_classes=size,
+        num_unlabeled=int(counts[values == -1].sum()),
+        num_unused=unused.size,
+        unused=tuple(_class_name(label, place) or str(place) for place in unused[:MOST_FREQUENT].tolist()),
+        counts=tuple(of_classes.tolist()) if size <= _MOST_COUNTS else None,
+    )
+    named = tuple(replace(entry, name=_class_name(label, int(entry.value))) for entry in frequent)
+    return {"frequent": named, "classes": classes}
+
+
+def _class_name(label: LabelNames, number: int) -> str | None:
+    return str(label.names[number]) if label.names is not None and 0 <= number < len(label.names) else None
 
 
 def _ordered(values: _Array) -> _Array:

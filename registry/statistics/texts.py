@@ -1,4 +1,4 @@
-"""Statistics of texts and of the classes of labels.
+"""Statistics of texts.
 
 Texts are counted individually, by their hashes, while few of them are distinct. If there are more, their number is
 estimated by ``Registers``.
@@ -11,11 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from registry.features.feature import LabelNames
 from registry.statistics.distinct import ERROR, Hashes, Registers, equal_places, hash_numbers
 from registry.statistics.duplicates import State, hash_items
 from registry.statistics.numbers import MOST_DISTINCT, MOST_FREQUENT, Numbers, add_counts
-from registry.statistics.values import Classes, Distinct, Frequent, number_fields
+from registry.statistics.values import Distinct, Frequent
 from registry.wire.gather import Octets, Places, chunks_of, take_ragged, take_texts
 
 MOST_BYTES: Final = 2**24
@@ -31,10 +30,6 @@ _MOST_JOINED: Final = 2**18
 
 _MOST_TEXT: Final = 80
 """The maximum bytes of a frequent text in the document."""
-
-_MOST_COUNTS: Final = 1000
-MOST_CLASSES: Final = 2**20
-"""The maximum number of classes that are counted individually."""
 
 
 class Texts:
@@ -119,35 +114,6 @@ class Texts:
             self._registers.add(self._hashes)
             self._texts, self._hashes, self._counts = {}, self._hashes[:0], self._counts[:0]
         return self._registers
-
-
-def describe_classes(label: LabelNames, numbers: Numbers) -> dict[str, Any]:
-    """Return the fields of ``FeatureStatistics`` for a label: those of its numbers, and the balance of its classes."""
-    statistics = numbers.end()
-    pairs, size = numbers.pairs(), label.num_classes or 0
-    if pairs is None or size > MOST_CLASSES:
-        return {**number_fields(statistics), "classes": Classes(num_classes=size)}
-    values, counts = pairs
-    is_class = (values >= 0) & (values < size)
-    of_classes = np.zeros(size, np.int64)
-    of_classes[values[is_class]] = counts[is_class]
-    unused = np.flatnonzero(of_classes == 0)
-    classes = Classes(
-        num_classes=size,
-        num_unlabeled=int(counts[values == -1].sum()),
-        num_unused=unused.size,
-        unused=tuple(_class_name(label, place) or str(place) for place in unused[:MOST_FREQUENT].tolist()),
-        counts=tuple(of_classes.tolist()) if size <= _MOST_COUNTS else None,
-    )
-    frequent = tuple(
-        Frequent(value=entry.value, count=entry.count, name=_class_name(label, int(entry.value)))
-        for entry in statistics.frequent
-    )
-    return {**number_fields(statistics), "frequent": frequent, "classes": classes}
-
-
-def _class_name(label: LabelNames, number: int) -> str | None:
-    return str(label.names[number]) if label.names is not None and 0 <= number < len(label.names) else None
 
 
 def _count_characters(data: Octets, starts: Places, sizes: Places) -> Places:

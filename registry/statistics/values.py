@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple, TypeAlias
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
 
 from registry.errors import FeatureNotFoundError
 
@@ -106,11 +106,6 @@ class NumberStatistics:
     histogram: Histogram | None = None
     distinct: Distinct | None = None
     frequent: tuple[Frequent, ...] = ()
-
-
-def number_fields(statistics: NumberStatistics) -> dict[str, Any]:
-    """Return the fields of ``statistics`` by name, to create a FeatureStatistics with additional fields."""
-    return {option.name: getattr(statistics, option.name) for option in fields(NumberStatistics)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
