@@ -31,7 +31,7 @@ from registry.shards import as_records, name_record
 from registry.splits import Plan
 from registry.storage import Store
 from registry.storage.memory import Watch
-from registry.tfrecord import FileFacts, IndexFolder, RecordBlock, Verify, hash_file
+from registry.tfrecord import FileFacts, IndexFolder, RecordBlock, Verify
 from registry.wire import BlockDecoder
 
 _MANY_BYTES: Final = 512 * 2**20
@@ -299,7 +299,8 @@ def _naming_record(plan: Plan, positions: Sequence[int]) -> Iterator[None]:
 def _hash_and_stamp(store: Store, name: str, *, indexes: IndexFolder | None = None) -> FileFacts:
     """Size and sha256 of a stored file; ``indexes`` remembers the hash until the file changes."""
     watch = None if indexes is None else Watch(store, name)
-    facts = hash_file(store, name, num_records=0)
+    with store.open(name) as file:
+        facts = FileFacts(num_records=0, num_payload_bytes=0, num_bytes=file.num_bytes, sha256=file.sha256())
     if watch is not None and indexes is not None:
         indexes.stamps.keep_watched(watch, facts.sha256)
     return facts
