@@ -108,7 +108,8 @@ def trace(name: str, modules: list[str]) -> dict[str, Any]:
             entered.add(frame.f_code)
 
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["REGISTRY_CACHE_DIR"] = f"{folder}/cache"  # the user's cache may hold columns of the digits
+        # The user's cache may hold columns of the digits, and the user may have settings of a service.
+        os.environ |= {"REGISTRY_CACHE_DIR": f"{folder}/cache", "XDG_DATA_HOME": f"{folder}/share"}
         walk = WALKS[name](Path(folder))
         threading.setprofile(note)
         sys.setprofile(note)
