@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from datetime import date, timedelta
 from functools import partial
 from html import unescape
@@ -24,7 +25,6 @@ from registry.pages.changes import changes_as_file, common_bins, different_texts
 from registry.statistics import FeatureStatistics, Moment
 from registry.statistics.numbers import Numbers
 from registry.statistics.rows import number_text
-from registry.statistics.values import number_fields
 
 XSS = "</style></script><script>alert(1)</script><img src=x onerror=alert(1)>"
 
@@ -293,7 +293,9 @@ def test_a_limit_of_bytes_keeps_records_unread(catalog: registry.Catalog) -> Non
 def _of_values(values: list[Any], dtype: str) -> FeatureStatistics:
     numbers = Numbers(dtype)
     numbers.add(np.array(values, dtype))
-    return FeatureStatistics(kind="number", dtype=dtype, **number_fields(numbers.end()))
+    statistics = numbers.end()
+    described = {option.name: getattr(statistics, option.name) for option in fields(statistics)}
+    return FeatureStatistics(kind="number", dtype=dtype, **described)
 
 
 @pytest.mark.parametrize(
