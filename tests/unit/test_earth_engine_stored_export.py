@@ -176,6 +176,15 @@ def test_pixels_of_scalar_bands_only_are_recognised_by_the_mixer(tmp_path: Path)
     assert open_export(tmp_path, sequence=True).is_sequence
 
 
+def test_pixels_of_scalar_bands_only_are_recognised_by_empty_feature_lists(tmp_path: Path) -> None:
+    empty = bytes.fromhex("1200")  # TensorFlow writes the field if it was set
+    write_records(tmp_path, "p", [sequence_record({"a": index, "b": 0}, {}) + empty for index in range(8)])
+    assert open_export(tmp_path).is_sequence
+    pixels = np.frombuffer(b"\0\0" + empty, np.uint8).reshape(1, 2, 2)
+    write_image(tmp_path / "b", "p", {"a": pixels}, (2, 2), mixer=False)
+    assert not open_export(tmp_path / "b").is_sequence
+
+
 def test_compression_is_detected_from_the_bytes_and_a_wrong_suffix_is_warned_of(tmp_path: Path) -> None:
     write_image(tmp_path, "p", {"a": ramp(2, 2)}, (2, 2))
     (tmp_path / "p-00000.tfrecord.gz").rename(tmp_path / "p-00000.tfrecord")

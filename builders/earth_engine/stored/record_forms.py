@@ -19,6 +19,7 @@ from registry.splits import counted
 from registry.tfrecord import RecordBlock, is_gzip, read_blocks
 from registry.wire import BlockDecoder, BytesColumn, FlatValue, decode_features, decode_sequence_example
 
+_NO_LISTS: Final = b"\x12\x00"
 Advance = Callable[[int], None]
 _MOST_FILES: Final = 10
 
@@ -33,14 +34,27 @@ def is_of_pixel(record: bytes | memoryview, patch: Size | None) -> bool:
     >>> from registry.wire import encode_sequence_example
     >>> is_of_pixel(bytes.fromhex("0a00"), None), is_of_pixel(encode_sequence_example({}, {"ndvi": []}), None)
     (False, True)
+    >>> is_of_pixel(bytes.fromhex("0a001200"), None)
+    True
     """
     try:
         values = decode_sequence_example(record)  # of an Example, the features are the context
     except CorruptExampleError:
         return False
-    if values.lists or patch is None or patch == (1, 1):
-        return bool(values.lists)
-    return {_num_values(value) for value in values.context.values()} == {1}
+    if values.lists or _ends_without_lists(record):
+        return True
+    return patch not in (None, (1, 1)) and {_num_values(value) for value in values.context.values()} == {1}
+
+
+def _ends_without_lists(record: bytes | memoryview) -> bool:
+    """Whether a record ends with the field of feature lists, which is empty: TensorFlow can write it."""
+    if bytes(record[-2:]) != _NO_LISTS:
+        return False
+    try:
+        decode_sequence_example(record[:-2])
+    except CorruptExampleError:  # the last bytes of the features of an Example
+        return False
+    return True
 
 
 def _num_values(value: FlatValue | None) -> int:
