@@ -6,13 +6,17 @@ This module is below the errors, whose details it converts: it converts values o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from registry.masking import mask
+
+_OF_ERRORS: Final = ("code", "message", "hint")
+"""The attributes by which an error of the registry is known, and which are shown of it."""
 
 
 class Records(NamedTuple):
@@ -43,8 +47,8 @@ def fields_of(source: Any, *names: str) -> dict[str, Any]:
 def to_plain(value: Any) -> Any:
     """Convert ``value`` to plain JSON: moments as ISO 8601, enums by value, versions and references as text.
 
-    Numbers and arrays of numpy become those of Python, and bytes become text. Secrets in URLs are masked. An error of
-    the registry becomes its code, message and hint.
+    Numbers and arrays of numpy become those of Python; bytes, NaN and infinities become text. Secrets in URLs are
+    masked. An error of the registry becomes its code, message and hint.
 
     >>> from datetime import UTC
     >>> to_plain({"at": datetime(2026, 11, 21, tzinfo=UTC), "url": "http://ann:PW@host", "sizes": (1, None)})
@@ -54,8 +58,10 @@ def to_plain(value: Any) -> Any:
         return mask(value)
     if kind is not int and isinstance(value, Enum):
         return to_plain(value.value)
-    if value is None or isinstance(value, (bool, int, float)):
+    if value is None or isinstance(value, (bool, int)):
         return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
     if isinstance(value, str):
         return mask(value)
     if isinstance(value, Mapping):
@@ -65,11 +71,13 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, Exception):
-        return to_plain(fields_of(value, "code", "message", "hint"))
+        is_own = all(hasattr(value, name) for name in _OF_ERRORS)
+        return to_plain(fields_of(value, *_OF_ERRORS) if is_own else str(value))
     if isinstance(value, bytes):  # such as a name that should be text
         return mask(value.decode(errors="backslashreplace"))
-    if hasattr(value, "tolist"):
-        return to_plain(value.tolist())
+    if hasattr(value, "tolist") and not isinstance(value, type):
+        values = value.tolist()
+        return to_plain(str(values) if type(values) is type(value) else values)  # Python has no such number: longdouble
     if isinstance(value, Iterable):
         return [to_plain(item) for item in value]
     return mask(str(value))

@@ -32,6 +32,10 @@ FOREIGN = {
     "path": Path("a/b.csv"),
     "at": datetime(2026, 11, 21, tzinfo=UTC),
     "by": {1: "s3://KEY:PW@bucket/x"},
+    "limits": (np.float32("nan"), float("-inf"), np.longdouble(0.5)),
+    "dtypes": [np.float32, np.dtype("int8")],
+    "cause": ValueError("in http://ann:PW@host"),
+    "reason": UsageError("wrong"),
 }
 """Values that JSON does not have, or a secret."""
 
@@ -75,6 +79,10 @@ def test_details_are_plain_json_whatever_a_caller_passed(kind: type[RegistryErro
         "path": "a/b.csv",
         "at": "2026-11-21T00:00:00+00:00",
         "by": {"1": "s3://***@bucket/x"},
+        "limits": ["nan", "-inf", "0.5"],
+        "dtypes": ["<class 'numpy.float32'>", "int8"],
+        "cause": "in http://***@host",
+        "reason": {"code": "usage", "message": "wrong", "hint": None},
     }
 
 
