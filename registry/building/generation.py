@@ -136,6 +136,7 @@ def run_generator(split: str, examples: Generated, *, where: str = "") -> Genera
         BuildError: author code failed; names the last key, and the author's file and line.
     """
     position, last = 0, None
+    is_suspended = False
     iterator: Iterator[Any] | None = None
     try:
         pairs = examples() if callable(examples) else examples
@@ -144,9 +145,13 @@ def run_generator(split: str, examples: Generated, *, where: str = "") -> Genera
         iterator = iter(pairs)
         for item in iterator:
             last = item
+            is_suspended = True
             yield item
+            is_suspended = False
             position += 1
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, GeneratorExit) as error:
+        if is_suspended and isinstance(error, GeneratorExit):  # the caller closes this generator
+            raise
         after = f" after {position} example{'' if position == 1 else 's'}" if position else ""
         if position and isinstance(last, tuple) and last:
             after += f", the last with key {label_of(last[0])}"

@@ -72,6 +72,10 @@ FAULTS = {
         "yield n, {",
         "if n == 1: import sys; sys.exit('no data')\n            yield n, {",
     ),
+    "a generator that raises GeneratorExit": (
+        "yield n, {",
+        "if n == 1: raise GeneratorExit('no data')\n            yield n, {",
+    ),
     "an exception without text": (
         "for n in range(10):",
         "class Odd(Exception):\n            def __str__(self): 1 / 0\n        raise Odd\n        for n in []:",
