@@ -161,12 +161,23 @@ def _full_folder() -> str:
     return f"{tempfile.gettempdir()}, or on another disk"
 
 
+def _has_working_folder() -> bool:
+    try:
+        return bool(os.getcwd())  # noqa: PTH109 (only its existence matters)
+    except FileNotFoundError:
+        return False
+
+
 def _describe_os(error: OSError) -> Failure:
     """Describe an error of the operating system or of a socket that was not converted to an error of the registry."""
     number = error.errno
     named = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
     if number == errno.ENOSPC and not named:
         return Failure("failure", f"no space is left in {_full_folder()}", _OS_HINTS[errno.ENOSPC])
+    if number == errno.ENOENT and not named and not _has_working_folder():
+        return Failure(
+            "failure", "the current folder was removed", "Change to another folder: cd", details={"errno": number}
+        )
     library = type(error).__module__.partition(".")[0]
     is_temporary = (
         number in _TEMPORARY_ERRNOS

@@ -66,6 +66,17 @@ def test_a_fault_from_outside_is_described_by_its_cause(cause: str) -> None:
     assert OURS not in found.hint
 
 
+def test_a_removed_working_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    error = FileNotFoundError(errno.ENOENT, "No such file or directory")
+    assert describe_failure(error).message == "No such file or directory"
+    folder = tmp_path / "removed"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    assert describe_failure(error).message == "the current folder was removed"
+
+
 def test_a_requests_error_is_an_error_of_the_network() -> None:
     requests = pytest.importorskip("requests")
     for kind in (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError):
