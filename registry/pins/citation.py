@@ -130,6 +130,14 @@ class Citation:
         for pattern, expected in _PARTS:
             match = pattern.match(line, at)
             if match is None:
+                if several := _SEVERAL.fullmatch(line):
+                    raise CitationSyntaxError(
+                        "expected one citation, but another begins here",
+                        citation=line,
+                        start=several.start("second"),
+                        stop=several.end("second"),
+                        hint="Pass each citation by itself.",
+                    )
                 if may_hide_secret(line):
                     raise UsageError(
                         "the text is not a citation, and is not shown because it may contain a password",
@@ -243,3 +251,6 @@ _PARTS: Final = tuple(
         ),
     )
 )
+_CITATION: Final = "".join(part.pattern.removesuffix(r"\Z") for part, _ in _PARTS)
+_BETWEEN: Final = "(?:[;,.] |(?<= ))"
+_SEVERAL: Final = re.compile(rf"{_CITATION}{_BETWEEN}(?P<second>{_CITATION})(?:{_BETWEEN}{_CITATION})*[.]?")

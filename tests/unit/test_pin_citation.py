@@ -128,6 +128,15 @@ def test_an_error_says_how_a_citation_is_written() -> None:
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.parametrize("between", ["\n", " ", "; ", ", ", f"; {LINE}\n"])
+def test_several_citations_are_refused_at_the_second(between: str) -> None:
+    with pytest.raises(CitationSyntaxError, match="expected one citation, but another begins here") as caught:
+        Citation.parse(f"{LINE}{between}faces/big:1.0.1 test #9 sha256:{'0' * 10}")
+    assert caught.value.details["start"] == len(f"{LINE}{between.partition(LINE)[0].rstrip()} ")
+    with pytest.raises(UsageError, match="may contain a password"):
+        Citation.parse(f"{LINE} {LINE} ann:PW@host")
+
+
 @pytest.mark.parametrize("text", ["x", "x@1.0.0 " + "(tfds-4 ", "x@1.0.0 a #1 sha256:0 "])
 def test_a_long_text_is_refused_at_once(text: str) -> None:
     with pytest.raises(CitationSyntaxError):
