@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from registry.errors import CitationSyntaxError, SplitSyntaxError, UsageError
-from registry.masking import may_hide_secret
+from registry.masking import MASK, may_hide_secret
 from registry.model import Reference, SlicingRule, Version
 from registry.pins.document import PinEntry
 from registry.pins.layout import reference_of
@@ -139,8 +139,11 @@ class Citation:
                         hint="Pass each citation by itself.",
                     )
                 if may_hide_secret(line):
-                    raise UsageError(
+                    raise CitationSyntaxError(
                         "the text is not a citation, and is not shown because it may contain a password",
+                        citation=MASK,
+                        start=0,
+                        stop=len(MASK),
                         hint="Write dataset@version split #records sha256:digits, as registry pin cite prints it.",
                     )
                 raise CitationSyntaxError(expected, citation=line, start=at, stop=at + 1)

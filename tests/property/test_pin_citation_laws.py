@@ -6,7 +6,7 @@ import re
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.pin_samples import sample_entry, sample_pins
 from support.strategies import read_instructions, versions
@@ -87,6 +87,7 @@ def test_a_word_that_is_left_out_is_missed(citation: Citation, data: st.DataObje
         Citation.parse(" ".join(words[:place] + words[place + 1 :]))
 
 
+@example("train[:80%]@")
 @given(st.lists(PIECES, max_size=12).map("".join) | st.text(max_size=60))
 def test_every_text_is_a_citation_or_a_syntax_error(text: str) -> None:
     with suppress(CitationSyntaxError):

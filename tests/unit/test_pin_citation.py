@@ -133,8 +133,9 @@ def test_several_citations_are_refused_at_the_second(between: str) -> None:
     with pytest.raises(CitationSyntaxError, match="expected one citation, but another begins here") as caught:
         Citation.parse(f"{LINE}{between}faces/big:1.0.1 test #9 sha256:{'0' * 10}")
     assert caught.value.details["start"] == len(f"{LINE}{between.partition(LINE)[0].rstrip()} ")
-    with pytest.raises(UsageError, match="may contain a password"):
+    with pytest.raises(CitationSyntaxError, match="may contain a password") as caught:
         Citation.parse(f"{LINE} {LINE} ann:PW@host")
+    assert caught.value.details["citation"] == "***"
 
 
 @pytest.mark.parametrize("text", ["x", "x@1.0.0 " + "(tfds-4 ", "x@1.0.0 a #1 sha256:0 "])
