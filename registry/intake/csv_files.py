@@ -208,8 +208,14 @@ def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
             header=header,
             names=names,
             why_data=reason,
-            quoted_nulls=[word for word in NULL_WORDS if f'"{word}"'.encode() in data],
+            quoted_nulls=[word for word in NULL_WORDS if _is_always_quoted(word.encode(), data, delimiter.encode())],
         )
+
+
+def _is_always_quoted(word: bytes, data: bytes, delimiter: bytes) -> bool:
+    """Whether ``data`` has the field ``word`` in quotes only. R writes a text in quotes, and a null without them."""
+    edge = rb"[%b\r\n]" % re.escape(delimiter)
+    return b'"%b"' % word in data and re.search(rb"(?:^|%b)%b(?:%b|$)" % (edge, re.escape(word), edge), data) is None
 
 
 def _refuse_others(name: str, data: bytes, options: AddOptions) -> None:

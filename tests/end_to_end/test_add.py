@@ -457,6 +457,20 @@ def test_a_csv_with_all_fields_in_quotes_offers_the_nulls_in_quotes(catalog: reg
     ]
 
 
+def test_a_text_in_quotes_is_not_offered_as_null_because_another_column_has_it_without_quotes(
+    catalog: registry.Catalog, tmp_path: Path
+) -> None:
+    (tmp_path / "x.csv").write_text('"country","n"\n"NA",7\n"DE",NA\n"FR",8\n')  # as R writes it
+    columns = catalog.add(tmp_path / "x.csv", dry_run=True).plan.schema.columns
+    assert columns[1].reason == "\"NA\" at x.csv:3 is not a number; if it means null: nulls=['NA']"
+    catalog.add(tmp_path / "x.csv", nulls=["NA"])
+    assert {(row["country"], row["n"]) for row in catalog.dataset("x").read("train")} == {
+        (b"NA", 7),
+        (b"DE", None),
+        (b"FR", 8),
+    }
+
+
 def test_the_hint_of_rows_with_mixed_lists_has_whole_sentences(catalog: registry.Catalog) -> None:
     with pytest.raises(UnusableRowsError) as caught:
         catalog.add([{"words": [1, "a"]}], "rows")
