@@ -127,7 +127,7 @@ def _names_inside(fields: Iterable[Any]) -> Iterator[str]:
 def _open(files: Files, options: AddOptions, kind: str, read_tables: _Tables) -> Source:
     seen: list[tuple[str, Any]] = []
     hints: dict[str, Feature] = {}
-    metadata: list[DatasetMetadata] = []
+    columns: dict[str, Any] = {}  # with the description of each
 
     def open_file(name: str) -> Reader | None:
         tables = read_tables(files.store, name)
@@ -142,18 +142,19 @@ def _open(files: Files, options: AddOptions, kind: str, read_tables: _Tables) ->
             return None
         described = described_features(schema)
         seen.append((name, schema))
-        if len(seen) == 1:
+        if added := [column for column in names if column not in columns]:  # other files may lack them
+            columns.update((column, described.get(column)) for column in added)
             _check_values(first, name, 0)
             with _named(name):
-                hints.update(hints_of(described, _plain(first, described, name)))
-            metadata.append(replace(metadata_of_schema(schema), custom=kept_features(described)))
+                hints.update(hints_of(described, _plain(first.select(added), described, name)))
         return partial(_read, files.store, name, in_order_of(seen[0][1].names, names), described, read_tables)
 
     source = make_parts(files, options, kind, open_file)
     lacks = compare_columns({name: schema.names for name, schema in seen}, options, files)
-    columns = counted(len(seen[0][1].names), "column")
-    summary = f"{counted(len(seen), KINDS[kind].noun)} ({columns}){_describe_index(seen[0][1])}"
-    return replace(source, summary=summary, hints=hints, metadata=metadata[0], may_lack_columns=lacks)
+    num_columns = counted(len(seen[0][1].names), "column")
+    summary = f"{counted(len(seen), KINDS[kind].noun)} ({num_columns}){_describe_index(seen[0][1])}"
+    metadata = replace(metadata_of_schema(seen[0][1]), custom=kept_features(columns))
+    return replace(source, summary=summary, hints=hints, metadata=metadata, may_lack_columns=lacks)
 
 
 def _describe_index(schema: Any) -> str:

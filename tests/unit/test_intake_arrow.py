@@ -23,6 +23,7 @@ from registry.features import ClassLabel, Image
 from registry.intake import arrow_files, value_types
 from registry.intake.arrow_files import open_arrow, open_parquet
 from registry.intake.inference import Inference
+from registry.intake.options import AddOptions
 from registry.intake.source import Rows, Source
 
 HINT = "Get the file again, or write it again."
@@ -125,6 +126,20 @@ def test_another_order_of_columns_is_the_same_source(tmp_path: Path, opener: Ope
     first, other = pa.table({"a": [1], "b": ["x"]}), pa.table({"b": pa.array(["y"], pa.large_string()), "a": [2]})
     source = open_files(opener, tmp_path, {"1": write(first), "2": write(other)})
     assert [rows.table.column_names for part in source.parts for rows in part.read()] == [["a", "b"]] * 2
+
+
+def test_descriptions_of_columns_that_only_a_later_file_has(tmp_path: Path) -> None:
+    described = {
+        "label": {"_type": "ClassLabel", "names": ["cat", "dog"]},
+        "pair": {"_type": "Array2D", "shape": [1, 2]},
+    }
+    described["pair"]["dtype"] = "int64"
+    later = pa.table({"a": [2], "label": [1], "pair": [[[1, 2]]]})
+    later = later.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": described}})})
+    contents = {"1": to_parquet(pa.table({"a": [1]})), "2": to_parquet(later)}
+    source = open_files(open_parquet, tmp_path, contents, given=AddOptions(features={"label": "?", "pair": "?"}))
+    assert source.hints["label"] == ClassLabel(names=["cat", "dog"])
+    assert [*source.metadata.custom["hugging_face"]] == ["pair"]
 
 
 @pytest.mark.parametrize(("opener", "write"), FORMATS)
