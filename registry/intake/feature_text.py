@@ -27,7 +27,7 @@ from registry.errors import FeatureError, PreparedFormatError, SourceError, Usag
 from registry.escaping import point_at
 from registry.features import Audio, ClassLabel, Feature, FeaturesDict, Image, Scalar, Sequence, Tensor, Text
 from registry.features.feature import TEXT
-from registry.intake.value_types import is_list, name_type
+from registry.intake.value_types import is_list, is_nullable, name_type
 from registry.shards.arrow_schema import features_of_schema
 from registry.shards.arrow_values import import_pyarrow
 
@@ -94,14 +94,15 @@ class Wish:
     @property
     def may_lack(self) -> bool:
         """Whether some files may lack the column: it may be null, has -1 for null, or is left out."""
-        return bool(self.optional) or self.action != "convert" or _may_be_null(self.feature)
+        is_optional = self.optional or (self.arrow_type is not None and is_nullable(self.arrow_type))
+        return is_optional or self.feature is None or _may_be_null(self.feature)
 
 
-def _may_be_null(feature: Feature | None) -> bool:
+def _may_be_null(feature: Feature) -> bool:
     """Whether every leaf of ``feature`` may be null, as in a null object."""
     if isinstance(feature, FeaturesDict):
         return all(map(_may_be_null, feature.values()))
-    return bool(getattr(feature, "optional", False))
+    return isinstance(feature, ClassLabel) or bool(getattr(feature, "optional", False))
 
 
 def parse_feature(text: str) -> Wish:

@@ -32,6 +32,7 @@ from registry.engines import call_in_thread
 from registry.errors import SourceError, spell
 from registry.features import Audio, Feature, Image, Tensor
 from registry.features.feature import TEXT
+from registry.intake.feature_text import Wish, is_type
 from registry.intake.kinds import KINDS
 from registry.intake.media_bytes import CheckMedia, bytes_of, common_picture, extension_of, is_file_feature
 from registry.intake.options import AddOptions
@@ -139,7 +140,7 @@ def make_parts(files: Files, options: AddOptions, kind: str, open_file: Callable
         summary="",
         parts=add_folder_columns(
             parts,
-            options.wishes(),
+            [name for name, wish in options.wishes().items() if wish.feature is not None or not wish.is_inferred],
             has_paths=options.paths is True,
             keep=frozenset({PATH} if options.paths and "paths" in options.remembered else ()),
         ),
@@ -190,10 +191,10 @@ def compare_columns(
             faults = [f"{other} lacks {list_names(missing)}"] if missing else []
             faults += [f"{first} lacks {list_names(added)}"] if added else []
             hint = "The files and splits of a dataset must have the same columns. Add the others as another dataset."
-            more = [renamed.get(name, name) for name in partial_names if name not in may_lack]
+            required = [name for name in partial_names if name not in may_lack]
+            more = {renamed.get(name, name): _optional(wishes.get(name)) for name in required}
             if options is not None and everywhere and len(more) <= _MOST_MISSING:
-                optional = spell("features", dict.fromkeys(more, "?"))
-                hint += f" If they are one table, with null where a file lacks a column: {optional}."
+                hint += f" If they are one table, with null where a file lacks a column: {spell('features', more)}."
             if options is not None and files is not None:
                 hint += _offer_glob(first, other, files, options)
             raise SourceError(
@@ -205,6 +206,12 @@ def compare_columns(
 
 
 _MOST_MISSING: Final = 20
+
+
+def _optional(wish: Wish | None) -> str:
+    """Return the type that makes the type of ``wish`` optional."""
+    word = "?" if wish is None or wish.is_remembered else f"{wish.text}?"
+    return word if is_type(word) else "?"
 
 
 def in_order_of(first: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:

@@ -65,6 +65,8 @@ _MOST_PARTS: Final = 100
 MAX_NAME: Final = 1_000
 """The maximum number of characters in the name of a class."""
 
+_NULL_AS_EMPTY: Final = "null is read as an empty list"
+
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
 
 
@@ -173,13 +175,16 @@ class Inference:
         before = self._before.get(name)
         if before is None:
             return self._describe_anew(plain, column)
+        plain = replace(plain, null_as_empty=bool(before.optional))
         try:
             described = self._describe_anew(plain, column)
         except SourceError:  # The values have no common type, but most may have the type of the previous version.
+            if before.feature is None:
+                raise
             described = plain
-        if self._dates and described.is_requested and arrow.types.is_temporal(described.arrow_type):
-            return described
-        return _keep(described, before, column.kind)
+        if not (self._dates and described.is_requested and arrow.types.is_temporal(described.arrow_type)):
+            described = _keep(described, before, column.kind)
+        return _allow_null(described) if before.optional else described
 
     def _describe_anew(self, plain: ColumnSchema, column: _Column) -> ColumnSchema:
         """Describe the type that a column would have without the previous version."""
@@ -197,7 +202,8 @@ class Inference:
                 place, told = min(column.other_files.values())
                 reason = f"the bytes of the files, because {show_place(place)} is {told}"
             kind = arrow_type_of(defined, column.kind)
-            optional = True if name in self._nullable else None if wish is None else wish.optional
+            is_optional = name in self._nullable or plain.null_as_empty
+            optional = True if is_optional else None if wish is None else wish.optional
             return replace(_decide(plain, defined, reason, kind, optional), checks_files=True)
         try:
             return self._infer(plain, column, column.types.unite(name, self._num_rows, nullable=self._nullable))
@@ -218,7 +224,8 @@ class Inference:
             if word != "string":
                 plain = replace(plain, example=plain.example.strip('"'))
         elif arrow.types.is_nested(kind) and plain.num_nulls and not is_nullable(kind):
-            reasons.append(_explain_nulls(name, kind))
+            is_empty = plain.null_as_empty and is_list(kind)
+            reasons.append(_NULL_AS_EMPTY if is_empty else _explain_nulls(name, kind))
         if len(column.parts) < len(self._parts) <= _MOST_PARTS:
             reasons.append(f"only in {list_names(sorted(column.parts))}")
         if arrow.types.is_string(kind) and column.texts.time is not None:
@@ -258,7 +265,8 @@ def declare_schema(source: Source, first: Rows, wishes: Mapping[str, Wish]) -> S
     if not names:  # none of the first rows can be used
         return None
     if source.may_lack_columns:
-        if any(wish.is_remembered and name not in names for name, wish in wishes.items()):
+        is_table = source.kind in ("csv", "parquet", "arrow")  # a type may name a column that no file has
+        if any((wish.is_remembered or is_table) and name not in names for name, wish in wishes.items()):
             return None
         names = [*names, *(name for name in wishes if name not in names)]
     described: list[ColumnSchema] = []
@@ -342,8 +350,14 @@ def _keep(column: ColumnSchema, wish: Wish, found: Any) -> ColumnSchema:
         return column
     anew = describe_type(column)
     reason = f"{AS_BEFORE}, else {anew}"
-    result = replace(column, feature=feature, arrow_type=kind, reason=reason, decimals=(), null_as_empty=False)
+    result = replace(column, feature=feature, arrow_type=kind, reason=reason, decimals=())
     return replace(result, is_requested=False, anew=anew, checks_files=True)
+
+
+def _allow_null(column: ColumnSchema) -> ColumnSchema:
+    """Let a column of an inferred type be null."""
+    is_empty = is_list(column.arrow_type) and not is_nullable(column.arrow_type)
+    return replace(column, feature=as_optional(column.feature), null_as_empty=is_empty)
 
 
 def _request(plain: ColumnSchema, wish: Wish, found: Any) -> ColumnSchema:
@@ -369,7 +383,7 @@ def _decide(
             reason += "; null is stored as -1, which means no label"
     elif is_list(kind) and not is_nullable(kind):
         if optional:
-            reason += "; null is read as an empty list"
+            reason += f"; {_NULL_AS_EMPTY}"
         elif plain.num_nulls:
             reason = f"{reason}; {_explain_nulls(plain.name, kind)}"
         plain = replace(plain, null_as_empty=bool(optional))

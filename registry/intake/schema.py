@@ -363,7 +363,8 @@ def describe_requests(
     their types.
     """
     requested = {name: wish for name, wish in sorted(wishes.items()) if wish.action != "skip" and not wish.is_inferred}
-    lists = [name for name in requested if requested[name].optional and not isinstance(stored.get(name), Scalar)]
+    optional = [name for name, wish in sorted(wishes.items()) if wish.optional and wish.action != "skip"]
+    lists = [name for name in optional if not isinstance(stored.get(name), Scalar)]
     entries = {
         "requested": [name for name in requested if name in stored],
         "null_as_empty": [name for name in lists if name in stored],
@@ -407,6 +408,7 @@ def remembered_wishes(features: FeaturesDict, custom: Mapping[str, Any]) -> dict
     without_values = _names(entry.get("without_values"))
     for name, feature in features.items():
         if name in without_values:
+            wishes[name] = Wish(text=AS_BEFORE, is_remembered=True, is_inferred=True)
             continue
         is_inferred = name not in requested
         if isinstance(feature, ClassLabel) and not is_inferred:

@@ -248,6 +248,88 @@ def test_objects_that_some_files_lack_are_remembered(tmp_path: Path, catalog: Ca
     assert caught.value.message == 'a type is requested for "colour", but there is no such column'
 
 
+PIXELS = encode_png(np.zeros((2, 2, 3), np.uint8))
+TRAITS: dict[str, tuple[pa.Array, str]] = {
+    "list": (pa.array([["u", "v"]]), "[]"),
+    "list_of_objects": (pa.array([[{"u": 1}]]), '{"u": []}'),
+    "object_with_a_list": (pa.array([{"u": 1, "v": [1, 2]}]), '{"u": null, "v": []}'),
+    "image": (pa.array([{"bytes": PIXELS, "path": "a.png"}]), "[]"),
+    "classes": (pa.array([1]), "-1"),
+    "nulls": (pa.nulls(1), "null"),
+}
+"""The value of a column in a file, and as JSON in another file, which lacks the column."""
+
+DESCRIBED = {"image": {"_type": "Image"}, "classes": {"_type": "ClassLabel", "names": ["cat", "dog"]}}
+
+
+@pytest.mark.parametrize("places", [(1, 2), (2, 1)])
+@pytest.mark.parametrize("trait", TRAITS)
+def test_columns_of_every_type_may_be_missing_in_some_files(
+    tmp_path: Path, catalog: Catalog, trait: str, places: tuple[int, int]
+) -> None:
+    value, missing = TRAITS[trait]
+    (tmp_path / "rows").mkdir()
+    about = {"info": {"features": {name: node for name, node in DESCRIBED.items() if name == trait}}}
+    full = pa.table({"id": [1], "x": value}).rename_columns(["id", trait])
+    full = full.replace_schema_metadata({"huggingface": json.dumps(about)})
+    for place, table in zip(places, (full, pa.table({"id": [2]})), strict=True):
+        pq.write_table(table, tmp_path / "rows" / f"{place}.parquet")
+    catalog.add(tmp_path / "rows", "rows", features={trait: "?"})
+    dataset = catalog.dataset("rows")
+    rows = {int(row["id"]): row[trait] for row in dataset.read("train")}
+    assert json.dumps(rows[2], default=lambda value: value.tolist() if isinstance(value, np.generic) else [*value]) == (
+        missing
+    )
+    if trait == "image":
+        assert np.array(rows[1]).shape == (1, 2, 2, 3)
+    if trait == "classes":
+        assert dataset.features[trait] == ClassLabel(names=["cat", "dog"])
+    assert catalog.add(tmp_path / "rows", "rows").outcome == "unchanged"
+    assert catalog.add(tmp_path / "rows", "rows", features={trait: "?"}).outcome == "unchanged"
+
+
+def test_a_column_with_a_question_mark_may_be_null_later(tmp_path: Path, catalog: Catalog) -> None:
+    add_csv(catalog, tmp_path, "id,size\n1,7\n", features={"size": "?"})
+    assert dict(add_csv(catalog, tmp_path, "id,size\n1,7\n2,\n").splits) == {"train": 2}
+
+
+def test_a_question_mark_does_not_make_values_without_a_common_type_text(tmp_path: Path, catalog: Catalog) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"a": 1}\n{"a": {"b": 2}}\n')
+    with pytest.raises(SourceError) as caught:
+        catalog.add(tmp_path / "rows.jsonl", features={"a": "?"})
+    assert caught.value.message == 'column "a": it is int64 at rows.jsonl:1, and struct at rows.jsonl:2'
+
+
+def test_a_column_of_folders_with_a_question_mark_has_the_inferred_type(tmp_path: Path, catalog: Catalog) -> None:
+    for year in (2022, 2023):
+        (tmp_path / "rows" / f"year={year}").mkdir(parents=True)
+        pq.write_table(pa.table({"id": [year]}), tmp_path / "rows" / f"year={year}" / "a.parquet")
+    assert types_of(catalog.add(tmp_path / "rows", "rows", features={"year": "?"}))["year"][1] == "int64"
+
+
+def test_the_hint_for_a_missing_column_keeps_its_requested_type(tmp_path: Path, catalog: Catalog) -> None:
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "1.csv").write_text("id,size,animal\n1,7,cat\n")
+    (tmp_path / "rows" / "2.csv").write_text("id\n2\n")
+    features = {"size": "int8", "animal": "ClassLabel(dog, cat)"}
+    with pytest.raises(SourceError) as caught:
+        catalog.add(tmp_path / "rows", "rows", features=features)
+    assert "where a file lacks a column: features={'size': 'int8?'}." in (caught.value.hint or "")
+    catalog.add(tmp_path / "rows", "rows", features=features | {"size": "int8?"})
+    rows = {int(row["id"]): (row["size"], row["animal"]) for row in catalog.dataset("rows").read("train")}
+    assert rows == {1: (7, 1), 2: (None, -1)}
+    assert catalog.add(tmp_path / "rows", "rows").outcome == "unchanged"
+
+
+def test_a_type_for_a_column_that_no_file_has_is_refused(tmp_path: Path, catalog: Catalog) -> None:
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "1.csv").write_text("id,size\n1,7\n")
+    (tmp_path / "rows" / "2.csv").write_text("id\n2\n")
+    with pytest.raises(UsageError) as caught:
+        catalog.add(tmp_path / "rows", "rows", features={"id": "int64?", "size": "int8?", "sise": "int8?"})
+    assert caught.value.message == 'a type is requested for "sise", but there is no such column'
+
+
 def test_a_column_with_a_question_mark_keeps_the_type_of_the_previous_version(tmp_path: Path, catalog: Catalog) -> None:
     (tmp_path / "rows").mkdir()
     (tmp_path / "rows" / "1.csv").write_text("id,size\n1,7\n")
