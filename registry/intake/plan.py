@@ -184,8 +184,9 @@ class BadRows:
             return ""
         reasons = [row.reason for row in self.first]
         words = [word for word in NULL_WORDS if any(reason.endswith(f", found {quote(word)}") for reason in reasons)]
-        if len(others := {match[1] for reason in reasons if (match := _WORD.fullmatch(reason))}) == 1:
-            words += others - {*words}
+        others = {match and match[1] for reason in reasons if "found" in reason for match in [_WORD.fullmatch(reason)]}
+        if len(others - {*words}) == 1:
+            words += [word for word in others - {*words} if word is not None]
         # The option replaces the words of the previous version
         return f". If it means null: {spell_nulls(self.nulls, words, self.quoted_nulls)}" if words else ""
 
@@ -198,7 +199,8 @@ class BadRows:
             reasons = [reason for reason in faults.get(column.name, ()) if not reason.startswith("is null, but")]
             kind = column.arrow_type.value_type if is_nullable(column.arrow_type) else column.arrow_type
             is_text = types.is_string(kind)
-            has_other_type = AS_BEFORE in column.reason and is_type(column.anew)  # which ``others`` name
+            # Which ``others`` name
+            has_other_type = bool(reasons) and AS_BEFORE in column.reason and is_type(_fitting_type(column, reasons))
             if not reasons or has_other_type or (is_text and not any("UTF-8" in reason for reason in reasons)):
                 continue
             if any(reason.startswith(("expected an array", "expected dtype")) for reason in reasons):

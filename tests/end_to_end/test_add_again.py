@@ -364,6 +364,13 @@ def test_an_error_of_a_type_that_was_requested_before_says_how_to_change_it(tmp_
     )
     report = catalog.add(tmp_path / "rows.csv", features={"when": "Text"}, dry_run=True)
     assert types_of(report)["when"][1] == "string"
+    (tmp_path / "rows.csv").write_text("id,when\n1,soon\n2,x1\n")
+    error = refusal(catalog, tmp_path / "rows.csv")
+    assert error.hint == (
+        "No row fits. To infer all types anew, not as in the previous version: "
+        "retype=True. To change one type: features={'when': 'Text'}"
+    )
+    (tmp_path / "rows.csv").write_text(changed)
     report = catalog.add(tmp_path / "rows.csv", nulls=["unknown"], features={"when": "date32?"})
     assert types_of(report)["when"][1] == "date32[day]"
 
