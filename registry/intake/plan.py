@@ -246,7 +246,8 @@ def _fitting_type(column: ColumnSchema, reasons: Sequence[str]) -> str:
     types = import_pyarrow().types
     is_plain = types.is_string(column.arrow_type) or types.is_binary(column.arrow_type)
     anew = column.anew or ("bytes" if is_plain else "Text")
-    return f"{anew}?" if getattr(column.feature, "optional", False) and not anew.endswith("?") else anew
+    may_be_null = column.null_as_empty or getattr(column.feature, "optional", False)
+    return f"{anew}?" if may_be_null and not anew.endswith("?") else anew
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

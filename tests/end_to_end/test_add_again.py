@@ -375,6 +375,20 @@ def test_an_error_of_a_type_that_was_requested_before_says_how_to_change_it(tmp_
     assert types_of(report)["when"][1] == "date32[day]"
 
 
+@pytest.mark.parametrize(
+    ("word", "first", "second", "fitting"), [("?", '["x"]', "[5]", "int64[]?"), ("int64[]?", "[5]", '["x"]', "Text?")]
+)
+def test_an_error_of_a_list_that_may_be_null_offers_a_type_that_may_be_null(
+    tmp_path: Path, catalog: Catalog, word: str, first: str, second: str, fitting: str
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f'{{"id": 1}}\n{{"id": 2, "tags": {first}}}\n')
+    catalog.add(path, features={"tags": word})
+    path.write_text(f'{{"id": 1}}\n{{"id": 2, "tags": {second}}}\n')
+    assert f"To change one type: features={{'tags': '{fitting}'}}" in (refusal(catalog, path).hint or "")
+    assert dict(catalog.add(path, features={"tags": fitting}).splits) == {"train": 2}
+
+
 def test_an_error_of_types_names_all_columns_that_need_another(tmp_path: Path, catalog: Catalog) -> None:
     add_csv(catalog, tmp_path, "id,code,weight,stock,price\n1,007,1.5,3,\n2,08A,2.5,4,7\n")
     (tmp_path / "rows.csv").write_text("id,code,weight,stock,price\n1,7,1,3,7\n2,,,,\n3,8,2,4.5,7.5\n4,9,3,5,7\n")
