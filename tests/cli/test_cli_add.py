@@ -59,7 +59,7 @@ def test_a_holdout_stays_when_rows_are_added(cli: Cli, folder: Path) -> None:
 
 def test_a_hint_spells_an_argument_as_words_that_the_command_reads() -> None:
     values: dict[str, Any] = {
-        "features": {"unit price": "Text", "": "skip", "a=b": "Text", "label": "ClassLabel(a=b, c)"},
+        "features": {"unit price": "Text", "": "skip", "a=b": "Text", "c=d": "?", "label": "ClassLabel(a=b, c)"},
         "nulls": ["NA", "it's null"],
         "header": False,
         "dates": True,

@@ -60,6 +60,11 @@ def test_the_hint_at_texts_that_mean_null_keeps_the_words_that_do_already() -> N
     assert inference.schema().columns[0].reason.endswith("if it means null: nulls=['-', 'NA']")
 
 
+def test_the_null_of_a_dump_is_noted_after_blocks_that_decided_the_type() -> None:
+    blocks: list[Block] = [("a.csv", line, {"x": values}) for line, values in ((2, ["bob", "amy"]), (4, ["eve", "\\N"]))]
+    assert r'"\\N" at a.csv:5 is null in dumps' in infer(*blocks, is_text=True).columns[0].reason
+
+
 def infer_texts(values: Sequence[str | None]) -> ColumnSchema:
     return infer(("a.csv", 2, {"x": pa.array(values, pa.string())}), is_text=True).columns[0]
 
