@@ -241,7 +241,9 @@ def show(session: Session, reference: str, why: bool) -> None:
                 yield ""
         rule = "promotions need two persons: see registry proposal" if has_rule else "see registry promote"
         code, custom = it["version_to_prepare"], ", ".join(it["metadata"])
-        published = f"{it['published_at']:%Y-%m-%d %H:%M} UTC" if it["published_at"] else ""
+        published = ""  # a pin file does not name the moment and the person
+        if it["published_at"]:
+            published = f"{it['published_at']:%Y-%m-%d %H:%M} UTC by {it['published_by']}"
         yield Fields(
             {
                 "dataset": facts.reference,
@@ -265,7 +267,7 @@ def show(session: Session, reference: str, why: bool) -> None:
                 "order": "as generated (TFDS's disable_shuffling)" if facts.disable_shuffling else "",
                 "folder": it["folder"],
                 "content": it["content_digest"],
-                "published": f"{published} by {it['published_by']}",
+                "published": published,
                 "attachments": "\n".join(_attachment_lines(attachments)),
                 "citation": it["citation"],
             }
