@@ -338,7 +338,8 @@ def _summary(kind: str, names: Sequence[str], label: str, metadata: Metadata | N
     formats = ", ".join(sorted(extensions, key=lambda extension: (-extensions[extension], extension)))
     result = f"{counted(len(names), KINDS[kind].noun)} ({formats}){in_folders(names)}"
     if kind == "text":
-        result = f"{counted(len(names), KINDS[kind].noun)}{in_folders(names)}, each of which is a record"
+        each = "which is a record" if len(names) == 1 else "each of which is a record"
+        result = f"{counted(len(names), KINDS[kind].noun)}{in_folders(names)}, {each}"
         if len(names) <= _MOST_CORPORA:
             result += f" (each line: {spell('kind', 'lines')})"
     if unfit:

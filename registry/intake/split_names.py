@@ -286,8 +286,7 @@ def _match_globs(names: Sequence[str], globs: Mapping[str, str]) -> NamedSplits:
     for split, glob in globs.items():
         if not files[split]:
             raise SourceError(
-                f"the glob {glob!r} of the split {split!r} matches none of {len(names)} files, "
-                f"such as {list_names(names)}",
+                f"the glob {glob!r} of the split {split!r} matches none of these files: {list_names(names)}",
                 hint="A glob is compared with the whole name below the source; * also matches /.",
                 details={"split": split, "glob": glob},
             )

@@ -57,7 +57,7 @@ def test_splits_compressed_files_and_encodings(tmp_path: Path) -> None:
 def test_text_files_without_a_kind_say_how_to_read_their_lines(tmp_path: Path) -> None:
     (tmp_path / "corpus.txt").write_text("one\ntwo\n")
     report = registry.connect(tmp_path / "c.db").add(tmp_path / "corpus.txt", dry_run=True)
-    assert "1 text file, each of which is a record (each line: kind='lines')" in report.plan.source.summary
+    assert "1 text file, which is a record (each line: kind='lines')" in report.plan.source.summary
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_globs_that_overlap_or_match_nothing() -> None:
     with pytest.raises(SourceError) as caught:
         assign_splits(["a/1.csv", "b.csv"], {"train": "*.csv", "test": "test/*"})
     assert (
-        str(caught.value) == "the glob 'test/*' of the split 'test' matches none of 2 files, such as 'a/1.csv', 'b.csv'"
+        str(caught.value) == "the glob 'test/*' of the split 'test' matches none of these files: 'a/1.csv', 'b.csv'"
     )
     assert caught.value.hint == "A glob is compared with the whole name below the source; * also matches /."
     with pytest.raises(UsageError, match="invalid split name 'all'"):
