@@ -61,7 +61,7 @@ def test_the_hint_at_texts_that_mean_null_keeps_the_words_that_do_already() -> N
 
 
 def test_the_null_of_a_dump_is_noted_after_blocks_that_decided_the_type() -> None:
-    blocks: list[Block] = [("a.csv", line, {"x": values}) for line, values in ((2, ["bob", "amy"]), (4, ["eve", "\\N"]))]
+    blocks: list[Block] = [("a.csv", 2, {"x": ["bob", "amy"]}), ("a.csv", 4, {"x": ["eve", "\\N"]})]
     assert r'"\\N" at a.csv:5 is null in dumps' in infer(*blocks, is_text=True).columns[0].reason
 
 
