@@ -141,9 +141,7 @@ def test_globs_that_overlap_or_match_nothing() -> None:
     assert str(caught.value) == "'a/1.csv' matches the globs of two splits: train=*.csv and test=a/*"
     with pytest.raises(SourceError) as caught:
         assign_splits(["a/1.csv", "b.csv"], {"train": "*.csv", "test": "test/*"})
-    assert (
-        str(caught.value) == "the glob 'test/*' of the split 'test' matches none of these files: 'a/1.csv', 'b.csv'"
-    )
+    assert str(caught.value) == "the glob 'test/*' of the split 'test' matches none of these files: 'a/1.csv', 'b.csv'"
     assert caught.value.hint == "A glob is compared with the whole name below the source; * also matches /."
     with pytest.raises(UsageError, match="invalid split name 'all'"):
         open_source(".", AddOptions(splits={"all": "*"}))
