@@ -38,6 +38,7 @@ EVERYDAY_CASES: Final = {
     "test_the_default_config_moves": 1,
     # of catalog/test_catalog_opening:
     "test_a_serialization_failure_or_deadlock_is_tried_again_a_few_times": 2,
+    "test_network_file_systems_are_recognized_by_their_mounts": 1_000,
     # of catalog/test_catalog_pins:
     "test_other_content_under_a_pinned_number_is_reported": 1,
     # of catalog/test_catalog_protection:
