@@ -250,6 +250,8 @@ def _spell_option(parameters: Iterable[click.Parameter], name: str, value: Any) 
     >>> options = [click.Option(["--feature", "features"], multiple=True), click.Option(["--no-verify"])]
     >>> _spell_option(options, "features", {"unit price": "Text"}), _spell_option(options, "verify", False)
     ("--feature 'unit price=Text'", '--no-verify')
+    >>> _spell_option(options, "features", {"": "skip"})
+    "--feature '=skip'"
     >>> _spell_option([click.Option(["--key"])], "key=COLUMN", None), _spell_option([], "key", "id")
     ('--key COLUMN', None)
     """
@@ -269,7 +271,8 @@ def _spell_option(parameters: Iterable[click.Parameter], name: str, value: Any) 
         texts = [f"{key}={item}" for key, item in value.items()] if option.multiple else [json.dumps(value)]
     elif isinstance(value, list):
         texts = value if option.multiple else [",".join(value)]
-    return " ".join(f"{word} {quote(text)}" for text in texts)
+    # zsh expands a word that starts with "=", which quote leaves as it is.
+    return " ".join(f"{word} '{text}'" if quote(text)[:1] == "=" else f"{word} {quote(text)}" for text in texts)
 
 
 @contextmanager
