@@ -373,6 +373,12 @@ def test_an_error_of_a_type_that_was_requested_before_says_how_to_change_it(tmp_
     (tmp_path / "rows.csv").write_text(changed)
     report = catalog.add(tmp_path / "rows.csv", nulls=["unknown"], features={"when": "date32?"})
     assert types_of(report)["when"][1] == "date32[day]"
+    catalog.add([{"x": "a"}, {"x": "b"}], "rows", features={"x": "Text"}, replace=True)
+    error = refusal(catalog, [{"x": "a"}, {"x": b"\xff"}])
+    assert str(error.hint).endswith("To change one type: features={'x': 'bytes'}")
+    (tmp_path / "rows.csv").write_text("ok,id\ntrue,1\nfalse,2\nmaybe,3\n")
+    error = refusal(catalog, tmp_path / "rows.csv", features={"ok": "bool"}, retype=True, replace=True)
+    assert "null" not in str(error.hint)  # a third answer is hardly a null
 
 
 @pytest.mark.parametrize(
