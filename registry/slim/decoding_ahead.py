@@ -127,11 +127,14 @@ def _decode_batches(
     pad: bool,
 ) -> Iterator[tuple[list[Record], list[npt.NDArray[Any]]]]:
     """Decode the next batch, and further batches of records that are already available."""
-    num_together = 1
+    num_together = largest = 1
     while records := _peek(reader, size, most_bytes=None):
         if num_together >= 2 * size:
             records = _peek(reader, num_together // size * size)
-            records = records[: max(_num_within(records) // size * size, size)]
+            # The batches before do not tell how much memory far larger records need.
+            num_alike = next((n for n, record in enumerate(records) if len(record[0]) > 4 * largest), len(records))
+            records = records[: max(min(_num_within(records), num_alike) // size * size, size)]
+        largest = max(len(record[0]) for record in records)
         columns = None if single_rows else _decode_together(decoder, records, items)
         if columns is None:
             records, num_together = records[:size], 1

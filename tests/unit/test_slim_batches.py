@@ -330,6 +330,21 @@ def test_few_records_with_large_items_are_decoded_ahead() -> None:
         assert most // 2 < max(seen) <= most
 
 
+def test_records_that_are_far_larger_than_those_before_are_not_decoded_together() -> None:
+    seen: list[list[int]] = []
+
+    class Sizes(Texts):
+        def decode_batch(self, records: Any, items: Sequence[str] | None = None) -> list[Any]:
+            seen.append(records.lengths.tolist())
+            return super().decode_batch(records, items)
+
+    write([b"a" * 20] * 300 + [b"b" * 2000] * 60)
+    batches = [column.tolist() for (column,) in provider_of(Sizes()).batches(["text"], 4)]
+    assert [text for batch in batches for text in batch] == [b"a" * 20] * 300 + [b"b" * 2000] * 60
+    assert max(map(len, seen)) > 100
+    assert len(next(lengths for lengths in seen if 2000 in lengths)) == 4
+
+
 def test_an_invalid_request_is_refused_at_once() -> None:
     requests: list[tuple[Any, Any]] = [
         (["number"], 0),
