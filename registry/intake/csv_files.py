@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import product
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -52,6 +53,7 @@ from registry.splits import counted
 from registry.storage import Store
 
 _SAMPLE_BYTES: Final = 2**18
+_SEARCHED_BYTES: Final = 2**16
 _MANY_COLUMNS: Final = 1000
 _INDEX: Final = "index"
 _WIDE_BLOCK_BYTES: Final = 8 * 2**20
@@ -91,7 +93,9 @@ def open_csv(files: Files, options: AddOptions, *, block_bytes: int = BLOCK_BYTE
 
     source = make_parts(files, options, "csv", open_file)
     lacks = compare_columns({layout.name: layout.names for layout in layouts}, given, files)
-    quoted = {word for layout in layouts for word in layout.quoted_nulls}
+    # R writes a text in quotes, and a null without them
+    nulls = frozenset().union(*(layout.nulls for layout in layouts))
+    quoted = {word for word in NULL_WORDS if f'"{word}"' in nulls and word not in nulls}
     summary = _summarize(layouts, given)
     return replace(source, summary=summary, is_text=True, quoted_nulls=quoted, may_lack_columns=lacks)
 
@@ -107,7 +111,7 @@ class _Layout:
     header: tuple[str, ...] | None
     names: tuple[str, ...]
     why_data: str | None
-    quoted_nulls: Sequence[str] = ()
+    nulls: frozenset[str]
 
 
 def check_encoding(options: AddOptions) -> None:
@@ -208,14 +212,16 @@ def _look_at(store: Store, name: str, options: AddOptions) -> _Layout | None:
             header=header,
             names=names,
             why_data=reason,
-            quoted_nulls=[word for word in NULL_WORDS if _is_always_quoted(word.encode(), data, delimiter.encode())],
+            nulls=_find_nulls(data[:_SEARCHED_BYTES], delimiter.encode()),
         )
 
 
-def _is_always_quoted(word: bytes, data: bytes, delimiter: bytes) -> bool:
-    """Whether ``data`` has the field ``word`` in quotes only. R writes a text in quotes, and a null without them."""
-    edge = rb"[%b\r\n]" % re.escape(delimiter)
-    return b'"%b"' % word in data and re.search(rb"(?:^|%b)%b(?:%b|$)" % (edge, re.escape(word), edge), data) is None
+def _find_nulls(data: bytes, delimiter: bytes) -> frozenset[str]:
+    """Return the fields of ``data`` that usually mean null, as they are written: with or without quotes."""
+    lines = b"\n%b\n" % data.replace(b"\r", b"\n")
+    edges = list(product((delimiter, b"\n"), repeat=2))
+    forms = [form for word in NULL_WORDS for form in (word, f'"{word}"') if word and form.encode() in data]
+    return frozenset(form for form in forms if any(before + form.encode() + after in lines for before, after in edges))
 
 
 def _refuse_others(name: str, data: bytes, options: AddOptions) -> None:

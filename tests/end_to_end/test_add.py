@@ -463,6 +463,11 @@ def test_a_text_in_quotes_is_not_offered_as_null_because_another_column_has_it_w
     (tmp_path / "x.csv").write_text('"country","n"\n"NA",7\n"DE",NA\n"FR",8\n')  # as R writes it
     columns = catalog.add(tmp_path / "x.csv", dry_run=True).plan.schema.columns
     assert columns[1].reason == "\"NA\" at x.csv:3 is not a number; if it means null: nulls=['NA']"
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "1.csv").write_text('"country","n"\n"NA",7\n')
+    (tmp_path / "x" / "2.csv").write_text('"country","n"\n"DE",NA\n"FR",8\n')
+    columns = catalog.add(tmp_path / "x", dry_run=True).plan.schema.columns
+    assert columns[1].reason == "\"NA\" at 2.csv:2 is not a number; if it means null: nulls=['NA']"
     catalog.add(tmp_path / "x.csv", nulls=["NA"])
     assert {(row["country"], row["n"]) for row in catalog.dataset("x").read("train")} == {
         (b"NA", 7),
